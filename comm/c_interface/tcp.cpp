@@ -1,6 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -11,6 +13,8 @@
 #include "comm/c_interface/text.hpp"
 #include "comm/c_interface/transport.hpp"
 #include "comm/transport/crypto.hpp"
+#include "comm/transport/tcp/environment.hpp"
+#include "comm/transport/tcp/meeting.hpp"
 #include "comm/transport/tls.hpp"
 
 using winnow::comm::deadline_of;
@@ -32,6 +36,14 @@ void expect_size(int size) {
       "size is " + std::to_string(size) + ": must be from 1 to " + std::to_string(kMostRanks));
 }
 
+/// A number of the caller's that another thread may change.
+const std::atomic<std::int32_t>* stop_of(const winnow_tcp_options* given) {
+  using Stop = std::atomic<std::int32_t>;
+  static_assert(sizeof(Stop) == sizeof(std::int32_t) && Stop::is_always_lock_free);
+  if (given == nullptr) return nullptr;
+  return reinterpret_cast<const Stop*>(winnow::comm::read(given, "options").stop);
+}
+
 winnow::TcpMeeting meeting_of(const winnow_tcp_meeting* given) {
   if (given == nullptr) return winnow::TcpMeeting::from_environment();
   const winnow_tcp_meeting known = winnow::comm::read(given, "meeting");
@@ -45,16 +57,23 @@ winnow::TcpMeeting meeting_of(const winnow_tcp_meeting* given) {
   return meeting;
 }
 
-winnow::TcpOptions options_of(const winnow_tcp_options* given) {
-  auto options = winnow::TcpOptions::from_environment();
-  if (given == nullptr) return options;
+/// As winnow::comm::secret_of_environment.
+std::string secret_of(const winnow_tcp_options* given) {
+  const char* const named =
+      given == nullptr ? nullptr : winnow::comm::read(given, "options").secret;
+  if (named == nullptr) return winnow::comm::secret_of_environment();
+  std::string secret(winnow::comm::text_of(named, "secret"));
+  WINNOW_EXPECTS(!secret.empty(), "the secret is empty: pass NULL for none");
+  return secret;
+}
+
+/// As winnow::comm::read_environment.
+void read_options(const winnow_tcp_options* given, winnow::TcpOptions& options) {
+  winnow::comm::read_environment(options);
+  if (given == nullptr) return;
   const winnow_tcp_options known = winnow::comm::read(given, "options");
   if (known.interfaces != nullptr)
     options.interfaces = winnow::comm::text_of(known.interfaces, "interfaces");
-  if (known.secret != nullptr) {
-    options.secret = winnow::comm::text_of(known.secret, "secret");
-    WINNOW_EXPECTS(!options.secret.empty(), "the secret is empty: pass NULL for none");
-  }
   if (known.tls != nullptr)
     options.tls = {.mode =
                        winnow::comm::tls_mode_of(winnow::comm::text_of(known.tls, "tls"), "tls")};
@@ -65,6 +84,11 @@ winnow::TcpOptions options_of(const winnow_tcp_options* given) {
   for (const auto& [name, path, file] : files)
     if (path != nullptr) *file = winnow::comm::text_of(path, name);
   if (known.host_timeout != 0) options.host_timeout = known.host_timeout;
+}
+
+winnow::TcpOptions options_of(const winnow_tcp_options* given) {
+  winnow::TcpOptions options{.secret = secret_of(given)};
+  read_options(given, options);
   return options;
 }
 
@@ -125,8 +149,11 @@ int winnow_tcp_transport_with(const winnow_tcp_meeting* meeting, const winnow_tc
                               double seconds, winnow_transport** transport) {
   return guarded([&] {
     auto& made = expect_given(transport, "transport");
-    made = new winnow_transport{
-        winnow::tcp_transport(meeting_of(meeting), deadline_of(seconds), options_of(options))};
+    const auto read = [&](winnow::TcpOptions& mine) { read_options(options, mine); };
+    winnow::TcpMeeting where = meeting_of(meeting);
+    where.stop = stop_of(options);
+    made = new winnow_transport{winnow::comm::tcp_transport_by(
+        where, deadline_of(seconds), {.secret = secret_of(options)}, read)};
   });
 }
 

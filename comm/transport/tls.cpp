@@ -1,8 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// OpenSSL's libssl is found at run time; see crypto.cpp. What is declared here has been the same
-// since OpenSSL 1.1.1.
 #include "comm/transport/tls.hpp"
 
 #include <pthread.h>
@@ -11,26 +8,14 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <ctime>
 #include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/transport/library.hpp"
+#include "comm/transport/openssl.hpp"
 
 namespace winnow::comm {
 namespace {
-
-// As openssl/ssl.h and openssl/err.h declare them.
-struct Ssl;
-struct SslContext;
-struct SslSession;
-struct SslMethod;
-struct SslCipher;
-struct EvpMd;
-using UseSession = int(Ssl*, const EvpMd*, const unsigned char** identity, std::size_t* bytes,
-                       SslSession**);
-using FindSession = int(Ssl*, const unsigned char* identity, std::size_t bytes, SslSession**);
 
 constexpr int kVersion = 0x0304;          // TLS1_3_VERSION
 constexpr int kPem = 1;                   // SSL_FILETYPE_PEM
@@ -51,96 +36,6 @@ constexpr std::size_t kReadBuffer = std::size_t{8} * (kRecord + 256);
 constexpr std::array<unsigned char, 6> kIdentity{'w', 'i', 'n', 'n', 'o', 'w'};
 constexpr int kSelf = 0;  // of what OpenSSL keeps for the application
 
-struct OpenSsl {
-  Library library{"libssl.so.3", "libssl.so.1.1"};
-  Library crypto{"libcrypto.so.3", "libcrypto.so.1.1"};
-
-  const SslMethod* (*method)() = nullptr;
-  SslContext* (*new_context)(const SslMethod*) = nullptr;
-  void (*free_context)(SslContext*) = nullptr;
-  long (*control)(SslContext*, int, long, void*) = nullptr;
-  unsigned long (*set_options)(SslContext*, unsigned long) = nullptr;
-  int (*set_tickets)(SslContext*, std::size_t) = nullptr;
-  int (*set_suites)(SslContext*, const char*) = nullptr;
-  void (*set_read_buffer)(SslContext*, std::size_t) = nullptr;
-  void (*set_verify)(SslContext*, int, void*) = nullptr;
-  int (*use_certificate)(SslContext*, const char*) = nullptr;
-  int (*use_key)(SslContext*, const char*, int) = nullptr;
-  int (*check_key)(const SslContext*) = nullptr;
-  int (*load_authority)(SslContext*, const char*, const char*) = nullptr;
-  void (*set_use_session)(SslContext*, UseSession*) = nullptr;
-  void (*set_find_session)(SslContext*, FindSession*) = nullptr;
-
-  Ssl* (*new_ssl)(SslContext*) = nullptr;
-  void (*free_ssl)(Ssl*) = nullptr;
-  int (*set_socket)(Ssl*, int) = nullptr;
-  int (*set_data)(Ssl*, int, void*) = nullptr;
-  void* (*get_data)(const Ssl*, int) = nullptr;
-  void (*connect)(Ssl*) = nullptr;
-  void (*accept)(Ssl*) = nullptr;
-  int (*shake)(Ssl*) = nullptr;
-  int (*read)(Ssl*, void*, std::size_t, std::size_t*) = nullptr;
-  int (*write)(Ssl*, const void*, std::size_t, std::size_t*) = nullptr;
-  int (*error)(const Ssl*, int) = nullptr;
-  long (*verified)(const Ssl*) = nullptr;
-  const SslCipher* (*find_cipher)(Ssl*, const unsigned char*) = nullptr;
-  SslSession* (*new_session)() = nullptr;
-  void (*free_session)(SslSession*) = nullptr;
-  int (*set_master_key)(SslSession*, const unsigned char*, std::size_t) = nullptr;
-  int (*set_cipher)(SslSession*, const SslCipher*) = nullptr;
-  int (*set_version)(SslSession*, int) = nullptr;
-
-  unsigned long (*next_error)() = nullptr;
-  void (*clear_errors)() = nullptr;
-  const char* (*reason)(unsigned long) = nullptr;
-  const char* (*verify_text)(long) = nullptr;
-
-  OpenSsl() {
-    library.find("TLS_method", method);
-    library.find("SSL_CTX_new", new_context);
-    library.find("SSL_CTX_free", free_context);
-    library.find("SSL_CTX_ctrl", control);
-    library.find("SSL_CTX_set_options", set_options);
-    library.find("SSL_CTX_set_num_tickets", set_tickets);
-    library.find("SSL_CTX_set_ciphersuites", set_suites);
-    library.find("SSL_CTX_set_default_read_buffer_len", set_read_buffer);
-    library.find("SSL_CTX_set_verify", set_verify);
-    library.find("SSL_CTX_use_certificate_chain_file", use_certificate);
-    library.find("SSL_CTX_use_PrivateKey_file", use_key);
-    library.find("SSL_CTX_check_private_key", check_key);
-    library.find("SSL_CTX_load_verify_locations", load_authority);
-    library.find("SSL_CTX_set_psk_use_session_callback", set_use_session);
-    library.find("SSL_CTX_set_psk_find_session_callback", set_find_session);
-    library.find("SSL_new", new_ssl);
-    library.find("SSL_free", free_ssl);
-    library.find("SSL_set_fd", set_socket);
-    library.find("SSL_set_ex_data", set_data);
-    library.find("SSL_get_ex_data", get_data);
-    library.find("SSL_set_connect_state", connect);
-    library.find("SSL_set_accept_state", accept);
-    library.find("SSL_do_handshake", shake);
-    library.find("SSL_read_ex", read);
-    library.find("SSL_write_ex", write);
-    library.find("SSL_get_error", error);
-    library.find("SSL_get_verify_result", verified);
-    library.find("SSL_CIPHER_find", find_cipher);
-    library.find("SSL_SESSION_new", new_session);
-    library.find("SSL_SESSION_free", free_session);
-    library.find("SSL_SESSION_set1_master_key", set_master_key);
-    library.find("SSL_SESSION_set_cipher", set_cipher);
-    library.find("SSL_SESSION_set_protocol_version", set_version);
-    crypto.find("ERR_get_error", next_error);
-    crypto.find("ERR_clear_error", clear_errors);
-    crypto.find("ERR_reason_error_string", reason);
-    crypto.find("X509_verify_cert_error_string", verify_text);
-  }
-};
-
-const OpenSsl& openssl() {
-  static const OpenSsl found;
-  return found;
-}
-
 SslContext* context_of(void* context) {
   return static_cast<SslContext*>(context);
 }
@@ -151,9 +46,9 @@ Ssl* ssl_of(void* session) {
 
 /// The first of OpenSSL's errors of this thread, and forgets all.
 std::string reason_of_errors() {
-  const unsigned long code = openssl().next_error();
-  openssl().clear_errors();
-  const char* const text = code == 0 ? nullptr : openssl().reason(code);
+  const unsigned long code = libcrypto().next_error();
+  libcrypto().clear_errors();
+  const char* const text = code == 0 ? nullptr : libcrypto().reason(code);
   return text == nullptr ? "OpenSSL names no reason" : text;
 }
 
@@ -183,7 +78,7 @@ void expect_files(const TcpTls& options) {
 }
 
 void use_files(SslContext* context, const TcpTls& options) {
-  const OpenSsl& ssl = openssl();
+  const LibSsl& ssl = libssl();
   expect_file(ssl.use_certificate(context, options.certificate.c_str()), "the certificate",
               options.certificate);
   expect_file(ssl.use_key(context, options.key.c_str(), kPem), "the key", options.key);
@@ -207,7 +102,7 @@ struct TlsSession::Callbacks {
     return make(ssl, session);
   }
   static int make(Ssl* ssl, SslSession** session) {
-    const OpenSsl& functions = openssl();
+    const LibSsl& functions = libssl();
     const auto* const self = static_cast<const TlsSession*>(functions.get_data(ssl, kSelf));
     *session = functions.new_session();
     if (*session == nullptr) return 0;
@@ -259,14 +154,14 @@ TcpTls::Mode tls_mode_of(std::string_view word, std::string_view what) {
 TlsContext::TlsContext(const TcpTls& options) : mode_(options.mode) {
   expect_files(options);
   if (mode_ == TcpTls::Mode::off) return;
-  const OpenSsl& ssl = openssl();
-  for (const Library* const library : {&ssl.library, &ssl.crypto})
+  const LibSsl& ssl = libssl();
+  for (const Library* const library : {&ssl.library, &libcrypto().library})
     WINNOW_EXPECTS(library->problem().empty(),
                    "TLS needs OpenSSL's libssl, which cannot be loaded: " + library->problem());
   SslContext* const context = ssl.new_context(ssl.method());
   if (context == nullptr) throw CommError("SSL_CTX_new: " + reason_of_errors());
   context_ =
-      std::shared_ptr<void>(context, [](void* made) { openssl().free_context(context_of(made)); });
+      std::shared_ptr<void>(context, [](void* made) { libssl().free_context(context_of(made)); });
   expect_done(static_cast<int>(ssl.control(context, kSetMinVersion, kVersion, nullptr)),
               "this OpenSSL has no TLS 1.3");
   (void)ssl.control(context, kSetMode, kModes, nullptr);
@@ -287,7 +182,7 @@ TlsContext::TlsContext(const TcpTls& options) : mode_(options.mode) {
 TlsSession::TlsSession(const TlsContext& context, int socket, End end, const Digest& key)
     : context_(context), key_(key) {
   record_.reserve(kRecord);
-  const OpenSsl& functions = openssl();
+  const LibSsl& functions = libssl();
   Ssl* const ssl = functions.new_ssl(context_of(context_.context_.get()));
   if (ssl == nullptr) throw CommError("SSL_new: " + reason_of_errors());
   session_ = ssl;
@@ -299,20 +194,20 @@ TlsSession::TlsSession(const TlsContext& context, int socket, End end, const Dig
 }
 
 TlsSession::~TlsSession() {
-  openssl().free_ssl(ssl_of(session_));
+  libssl().free_ssl(ssl_of(session_));
 }
 
 TlsSession::Shake TlsSession::shake() {
   const std::lock_guard lock(mutex_);
   const Quiet quiet;
-  openssl().clear_errors();
+  libcrypto().clear_errors();
   errno = 0;
-  const int returned = openssl().shake(ssl_of(session_));
+  const int returned = libssl().shake(ssl_of(session_));
   if (returned == 1) {
     ready_ = true;
     return Shake::done;
   }
-  const int error = openssl().error(ssl_of(session_), returned);
+  const int error = libssl().error(ssl_of(session_), returned);
   if (error == kWantsRead) return Shake::wants_read;
   if (error == kWantsWrite) return Shake::wants_write;
   if (fail(returned) == 0) problem_ = "the connection was closed";
@@ -323,7 +218,7 @@ TlsSession::Shake TlsSession::shake() {
 /// connection, otherwise -1.
 int TlsSession::fail(int returned) {
   const int code = errno;
-  const OpenSsl& functions = openssl();
+  const LibSsl& functions = libssl();
   const int error = functions.error(ssl_of(session_), returned);
   if (error == kEnd) {
     errno = ECONNRESET;
@@ -338,7 +233,7 @@ int TlsSession::fail(int returned) {
   } else {
     problem_ = "TLS: " + reason_of_errors();
     const long verified = functions.verified(ssl_of(session_));
-    if (verified != 0) problem_.append(" (").append(functions.verify_text(verified)).append(")");
+    if (verified != 0) problem_.append(" (").append(libcrypto().verify_text(verified)).append(")");
   }
   return -1;
 }
@@ -375,10 +270,10 @@ std::span<const std::byte> TlsSession::next_record(std::span<const iovec> pieces
   for (;;) {
     const std::span<const std::byte> record = next_record(pieces, done);
     if (record.empty()) return static_cast<::ssize_t>(done);
-    openssl().clear_errors();
+    libcrypto().clear_errors();
     errno = 0;
     std::size_t written = 0;
-    const int returned = openssl().write(ssl_of(session_), record.data(), record.size(), &written);
+    const int returned = libssl().write(ssl_of(session_), record.data(), record.size(), &written);
     if (returned != 1) {
       const int failed = fail(returned);
       if (done != 0 && errno == EAGAIN) return static_cast<::ssize_t>(done);
@@ -394,12 +289,12 @@ std::span<const std::byte> TlsSession::next_record(std::span<const iovec> pieces
   std::size_t done = 0;
   for (const iovec& piece : pieces) {
     for (std::size_t filled = 0; filled < piece.iov_len;) {
-      openssl().clear_errors();
+      libcrypto().clear_errors();
       errno = 0;
       std::size_t got = 0;
       const int returned =
-          openssl().read(ssl_of(session_), static_cast<std::byte*>(piece.iov_base) + filled,
-                         piece.iov_len - filled, &got);
+          libssl().read(ssl_of(session_), static_cast<std::byte*>(piece.iov_base) + filled,
+                        piece.iov_len - filled, &got);
       if (returned != 1) {
         const int failed = fail(returned);
         const bool later = failed == 0 || errno == EAGAIN;  // the next call says so again

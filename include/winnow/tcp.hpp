@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -88,11 +89,12 @@ struct TcpOptions {
 ///   auto transport = listener.connect(rank, addresses, Deadline::after(60s));
 ///
 /// An address has a random number by which ranks know each other: whoever has read neither the
-/// store nor what ranks send cannot join.
+/// store nor what ranks send cannot join. If the constructor throws, pass the text of its error in
+/// place of an address: the others' connect() shows it instead of waiting for this rank.
 class TcpListener {
  public:
   /// Listens at a free port of every address of the interfaces. Throws UsageError for an interface
-  /// that does not exist, CommError if the system refuses.
+  /// that does not exist and for ports that are all taken, CommError if the system refuses.
   explicit TcpListener(const TcpOptions& options = TcpOptions::from_environment());
   TcpListener(TcpListener&&) noexcept;
   TcpListener& operator=(TcpListener&&) noexcept;
@@ -127,7 +129,10 @@ struct TcpMeeting {
   int rank = 0, size = 1;
   /// Equal on the ranks of one job, and no other's. Ranks of another job, or size, that come to the
   /// same port are sent away, and neither job is disturbed. Empty: what from_environment() reads.
-  std::string job;
+  std::string job = {};
+  /// Null, or a number that is 0. If another thread changes it while ranks are still to come, the
+  /// meeting throws CommError and listens no more; ranks that have come to rank 0 learn of it.
+  const std::atomic<std::int32_t>* stop = nullptr;
 
   static constexpr int kDefaultPort = 29555, kPorts = 16;
   /// torchrun's RANK, WORLD_SIZE and MASTER_ADDR, and WINNOW_TCP_PORT. Its MASTER_PORT is taken by
@@ -140,11 +145,15 @@ struct TcpMeeting {
 };
 
 /// Meets, then connects as a TcpListener. Collective. Ranks may come in any order. Throws
-/// UsageError for wrong arguments, and CommError on a rank whose number another process has
-/// already, while the others go on; otherwise as TcpListener.
-std::unique_ptr<Transport> tcp_transport(
-    const TcpMeeting& meeting, Deadline deadline,
-    const TcpOptions& options = TcpOptions::from_environment());
+/// UsageError for a wrong `meeting`, and CommError on a rank whose number another process has
+/// already, while the others go on; otherwise as TcpListener. If options or variables of one rank
+/// do not let it listen (an interface, a port, a file of TLS), every rank throws its error, which
+/// names it, when it has come to the meeting; the rank itself waits up to its deadline to tell the
+/// others. It alone throws if its secret cannot be read or used: it could prove nothing to them.
+std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline deadline,
+                                         const TcpOptions& options);
+/// With TcpOptions::from_environment().
+std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline deadline);
 
 }  // namespace winnow
 

@@ -44,7 +44,7 @@ module winnow
   integer(c_int), parameter :: WINNOW_BUCKETS = 2
 
   type, bind(C) :: winnow_tcp_options
-    integer(c_int32_t) :: struct_bytes = 64
+    integer(c_int32_t) :: struct_bytes = 72
     type(c_ptr) :: interfaces = c_null_ptr
     type(c_ptr) :: secret = c_null_ptr
     real(c_double) :: host_timeout = 0
@@ -52,6 +52,7 @@ module winnow
     type(c_ptr) :: tls_certificate = c_null_ptr
     type(c_ptr) :: tls_key = c_null_ptr
     type(c_ptr) :: tls_authority = c_null_ptr
+    type(c_ptr) :: stop = c_null_ptr
   end type
 
   type, bind(C) :: winnow_tcp_meeting

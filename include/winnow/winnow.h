@@ -73,7 +73,8 @@ int winnow_transport_duplicate(winnow_transport* transport, double seconds,
 int winnow_local_transports(int size, winnow_transport** transports);
 
 /* Where one rank of a new TCP world can be reached (tcp.hpp). Make one on each rank, pass its
-   address to all ranks by any store, and connect. */
+   address to all ranks by any store, and connect. If none can be made, pass winnow_last_error() in
+   place of the address: winnow_tcp_connect then fails on the others, and shows it. */
 typedef struct winnow_tcp_listener winnow_tcp_listener;
 
 /* `interfaces`: names of network interfaces, comma-separated; NULL: those of WINNOW_SOCKET_IFNAME,
@@ -92,6 +93,9 @@ typedef struct winnow_tcp_options {
   const char* tls_certificate; /* NULL: that of the environment; likewise the next two */
   const char* tls_key;
   const char* tls_authority;
+  const int32_t* stop; /* NULL, or of a meeting: a number that is 0. If another thread changes it,
+                          atomically, while ranks are still to come, winnow_tcp_transport_with fails
+                          with WINNOW_COMM_ERROR and listens no more */
 } winnow_tcp_options;
 
 /* The same; `options` may be NULL: those of the environment. */
@@ -116,7 +120,8 @@ typedef struct winnow_tcp_meeting {
 } winnow_tcp_meeting;
 
 /* NULL: RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets them, WINNOW_TCP_PORT and WINNOW_TCP_JOB
-   (TcpMeeting in tcp.hpp). Collective. Fails if the ranks have not come after that many seconds. */
+   (TcpMeeting in tcp.hpp). Collective. Fails if the ranks have not come after that many seconds;
+   and on all ranks if options or variables of one do not let it listen. */
 int winnow_tcp_transport(const winnow_tcp_meeting* meeting, double seconds,
                          winnow_transport** transport);
 /* The same; `meeting` and `options` may be NULL: those of the environment. */

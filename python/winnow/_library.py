@@ -44,7 +44,8 @@ class TcpMeeting(Struct):
 class TcpOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("interfaces", c_char_p), ("secret", c_char_p),
                 ("host_timeout", c_double), ("tls", c_char_p), ("tls_certificate", c_char_p),
-                ("tls_key", c_char_p), ("tls_authority", c_char_p)]
+                ("tls_key", c_char_p), ("tls_authority", c_char_p),
+                ("stop", ctypes.POINTER(c_int32))]
 
 
 class NcclOptions(Struct):

@@ -218,6 +218,9 @@ class TcpListener(Bound):
         store.set(f"winnow/{rank}", listener.address)
         transport = listener.connect(rank, [store.get(f"winnow/{r}") for r in range(size)])
 
+    If none can be made, pass the text of the error in place of the address: the others' connect then
+    raises a UsageError that shows it, instead of waiting for this rank.
+
     `interfaces` names network interfaces, comma-separated; None: those of WINNOW_SOCKET_IFNAME, or
     all that are up. An address holds a random number by which ranks know each other. `secret`: of the
     job, equal on all ranks, by which they prove who they are; None: that of WINNOW_TCP_SECRET or of
@@ -279,7 +282,8 @@ def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
     29555 on). Without rank, size and host: those of RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets
     them, WINNOW_TCP_PORT and WINNOW_TCP_JOB. `job` is equal on the ranks of one job, and no other's; "":
     what launchers say. `interfaces`, `secret` and `tls` as in TcpListener. Collective. Raises CommError if the
-    ranks have not come after `timeout` seconds."""
+    ranks have not come after `timeout` seconds; UsageError on all of them if options or variables of one do
+    not let it listen. Ctrl-C ends the meeting, and its port is free again."""
     meeting, seconds = None, number(timeout, "timeout")
     options = _tcp_options(interfaces, secret, tls)
     if (rank, size, host) != (None, None, None):
@@ -292,5 +296,11 @@ def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
     elif (port, job) != (0, ""):
         raise UsageError("tcp_transport takes port and job with rank, size and host alone; without "
                          "them set WINNOW_TCP_PORT and WINNOW_TCP_JOB")
-    return made_by(lambda made: library.winnow_tcp_transport_with(meeting, ctypes.byref(options),
-                                                                  seconds, made))
+    stop = ctypes.c_int32()
+    options.stop = ctypes.pointer(stop)
+    try:
+        return made_by(lambda made: library.winnow_tcp_transport_with(meeting, ctypes.byref(options),
+                                                                      seconds, made))
+    except BaseException:  # a signal handler's, perhaps: the meeting would go on and keep its port
+        stop.value = 1
+        raise

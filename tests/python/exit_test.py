@@ -98,6 +98,27 @@ class EndsTest(unittest.TestCase):
         """, BLOCKING=BLOCKING, PORT=free_port())
         self.expect(process, "^" + "".join(f"ok {name}\n" for name in BLOCKING) + "end\n$")
 
+    def test_ctrl_c_ends_a_meeting(self):
+        process = start("""
+            import socket
+            from winnow import _calls
+            main = threading.main_thread().ident
+            def interrupt():
+                until(lambda: "_calls.py" in sys._current_frames()[main].f_code.co_filename)
+                os.kill(os.getpid(), signal.SIGINT)
+            for rank in 0, 1:
+                killer = threading.Thread(target=interrupt)
+                killer.start()
+                try:
+                    winnow.tcp_transport(rank, 2, "127.0.0.1", PORT, timeout=600)
+                except KeyboardInterrupt:
+                    until(lambda: _calls._idle)  # the call has returned
+                killer.join()
+                socket.create_server(("127.0.0.1", PORT)).close()
+            print("end")
+        """, PORT=free_port())
+        self.expect(process, "^end\n$")
+
     def test_an_uncaught_ctrl_c_ends_the_process(self):
         calls = ("reducer.all_reduce(floats(), 1)", "with reducer: begin().wait()",
                  "\ntry: reducer.all_reduce(floats(), 1)\nfinally: reducer.close()")

@@ -3,7 +3,9 @@
 """The hook in DistributedDataParallel: sums and residuals against a plain reference, bit for bit."""
 import gc
 import math
+import os
 import pickle
+import tempfile
 import weakref
 
 import torch
@@ -246,6 +248,40 @@ def case_meetings():
         state.group = None
     gc.collect()
     expect(end() is None, "no connection is left")
+
+
+def case_wrong_environment():
+    """What is wrong on one rank alone is an error on all, which names it; then they meet."""
+    group, last = dist.new_group(), dist.get_world_size() - 1
+    state = winnow.torch.State("none", group=group, timeout=600)
+    with tempfile.NamedTemporaryFile() as secret:
+        secret.write(b"of the job")
+        secret.flush()
+        rests = {"WINNOW_SOCKET_IFNAME": "lo", "WINNOW_TCP_PORTS": "", "WINNOW_TCP_TLS": "off",
+                 "WINNOW_TCP_SECRET_FILE": secret.name}
+        wrongs = {"WINNOW_SOCKET_IFNAME": "winnow-none", "WINNOW_TCP_PORTS": "29600",
+                  "WINNOW_TCP_TLS": "on", "WINNOW_TCP_SECRET_FILE": "/nowhere/at/all"}
+        before = {name: os.environ.get(name) for name in rests}
+        os.environ.update(rests)
+        for name, wrong in wrongs.items():
+            if dist.get_rank() == last:
+                os.environ[name] = wrong
+            try:
+                state.reducer
+                text = "nothing"
+            except winnow.UsageError as error:
+                text = str(error)
+            expect(f"rank {last}: " in text and wrong in text, f"'{wrong}' of rank {last} in '{text}'")
+            os.environ[name] = rests[name]
+        ones = torch.ones(1000)
+        state.reducer.all_reduce(ones, 0, op="sum")
+        expect(ones.eq(dist.get_world_size()).all(), "a sum")
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+    state.close()
+    dist.destroy_process_group(group)
 
 
 def case_lazily():

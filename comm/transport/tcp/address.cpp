@@ -16,7 +16,7 @@ namespace winnow::comm {
 namespace {
 
 constexpr std::string_view kPrefix = "winnow-tcp-2";
-constexpr std::size_t kMostShown = 100;  // characters of a wrong text in an error
+constexpr std::size_t kMostShown = 400;  // characters of a wrong text in an error
 
 class Fnv {
  public:

@@ -1,5 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/tcp/meeting.hpp"
+
 #include <charconv>
 #include <cstdlib>
 #include <string>
@@ -9,10 +11,12 @@
 #include <winnow/error.hpp>
 #include <winnow/tcp.hpp>
 
+#include "comm/transport/tcp/environment.hpp"
 #include "comm/transport/tcp/job.hpp"
 #include "comm/transport/tcp/meeting_guest.hpp"
 #include "comm/transport/tcp/meeting_host.hpp"
 #include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/rank_failure.hpp"
 #include "comm/transport/tcp/tcp.hpp"
 #include "kernels/exec/uncaught.hpp"
 
@@ -48,9 +52,10 @@ TcpMeeting TcpMeeting::from_environment() {
   return meeting;
 }
 
-std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline deadline,
-                                         const TcpOptions& options) {
-  kernels::note_rank(meeting.rank);
+namespace comm {
+namespace {
+
+void expect_meeting(const TcpMeeting& meeting) {
   const auto says = [](int number) { return std::to_string(number); };
   WINNOW_EXPECTS(meeting.size >= 1 && meeting.rank >= 0 && meeting.rank < meeting.size,
                  "rank " + says(meeting.rank) + " of " + says(meeting.size) +
@@ -61,17 +66,53 @@ std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline dea
   WINNOW_EXPECTS(meeting.port >= 0 && meeting.port < (1 << 16),
                  "port " + says(meeting.port) + ": must be from 1 to 65535, or 0 for the default");
   WINNOW_EXPECTS(meeting.job.find('\n') == std::string::npos, "a job's name must be one line");
+}
+
+/// All ranks' addresses, by rank. `line`: this one's, or its RankFailure's.
+std::vector<std::string> meet(const TcpMeeting& meeting, const TcpOptions& options,
+                              const std::string& line, Deadline deadline) {
+  if (meeting.size == 1) return {line};
+  return meeting.rank == 0 ? MeetingHost(meeting, options, line).collect(deadline)
+                           : MeetingGuest(meeting, options, line).collect(deadline);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> tcp_transport_by(const TcpMeeting& meeting, Deadline deadline,
+                                            TcpOptions options, const ReadOptions& read) {
+  kernels::note_rank(meeting.rank);
+  expect_meeting(meeting);
   TcpMeeting named = meeting;
-  if (named.job.empty()) named.job = comm::job_of_launcher();
-  const comm::TcpSettings settings{.options = options, .reach = comm::reach_of(meeting.host)};
-  comm::TcpPorts ports = comm::open_ports(settings);
-  std::vector<std::string> addresses{ports.address.text()};
-  if (meeting.size > 1) {
-    addresses = meeting.rank == 0
-                    ? comm::MeetingHost(named, options, addresses.front()).collect(deadline)
-                    : comm::MeetingGuest(named, options, addresses.front()).collect(deadline);
+  if (named.job.empty()) named.job = job_of_launcher();
+  (void)credentials_of(named, options);  // throws here alone: others would believe nothing
+  TcpSettings settings{.options = std::move(options), .reach = reach_of(meeting.host)};
+  TcpPorts ports;
+  try {
+    read(settings.options);
+    ports = open_ports(settings);
+  } catch (const Error& error) {
+    const RankFailure failure = RankFailure::of(meeting.rank, error);
+    try {
+      (void)meet(named, settings.options, failure.line(), deadline);
+    } catch (const Error&) {  // the others know, or cannot be reached
+    }
+    failure.fail();
   }
-  return comm::tcp_transport_at(std::move(ports), meeting.rank, addresses, settings, deadline);
+  const std::vector<std::string> addresses =
+      meet(named, settings.options, ports.address.text(), deadline);
+  return tcp_transport_at(std::move(ports), meeting.rank, addresses, settings, deadline);
+}
+
+}  // namespace comm
+
+std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline deadline) {
+  return comm::tcp_transport_by(meeting, deadline, {.secret = comm::secret_of_environment()},
+                                comm::read_environment);
+}
+
+std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline deadline,
+                                         const TcpOptions& options) {
+  return comm::tcp_transport_by(meeting, deadline, options, [](TcpOptions&) {});
 }
 
 }  // namespace winnow

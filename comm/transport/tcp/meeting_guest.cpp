@@ -12,6 +12,7 @@
 #include "comm/transport/printable.hpp"
 #include "comm/transport/tcp/lines.hpp"
 #include "comm/transport/tcp/meeting_host.hpp"
+#include "comm/transport/tcp/rank_failure.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -27,15 +28,16 @@ constexpr std::chrono::milliseconds kRoundPause{50};
 }  // namespace
 
 MeetingGuest::MeetingGuest(const TcpMeeting& meeting, const TcpOptions& options,
-                           const std::string& address)
+                           const std::string& line)
     : meeting_(meeting),
       credentials_(credentials_of(meeting, options)),
       ports_(ports_of(meeting, credentials_)),
-      join_(std::to_string(meeting.rank) + '\n' + address + '\n'),
+      join_(std::to_string(meeting.rank) + '\n' + line + '\n'),
       patience_(kFirstPatience) {}
 
 std::vector<std::string> MeetingGuest::collect(Deadline deadline) {
   const auto has_list = [this] {
+    expect_wanted(meeting_);
     for (auto attempt = attempts_.begin(); attempt != attempts_.end();) {
       if (advance(*attempt)) {
         ++attempt;
@@ -137,6 +139,9 @@ bool MeetingGuest::take_note(Attempt& attempt) {
       return true;
     case NoteKind::list:
       list_ = attempt.channel.text();
+      return false;
+    case NoteKind::failure:
+      if (const auto failure = RankFailure::parse(attempt.channel.text())) failure->fail();
       return false;
     case NoteKind::refusal:
       throw CommError("rank 0: " + printable(attempt.channel.text()));

@@ -20,10 +20,11 @@ namespace winnow::comm {
 /// drop packets, and at some another job or a stranger may listen.
 class MeetingGuest {
  public:
-  /// `address`: this rank's.
-  MeetingGuest(const TcpMeeting& meeting, const TcpOptions& options, const std::string& address);
+  /// `line`: this rank's address, or why it has none (RankFailure).
+  MeetingGuest(const TcpMeeting& meeting, const TcpOptions& options, const std::string& line);
 
-  /// All ranks' addresses, by rank. Throws CommError if rank 0 refuses, and at the deadline.
+  /// All ranks' addresses, by rank. Throws a rank's failure, if one has no address; CommError if
+  /// rank 0 refuses, and at the deadline.
   std::vector<std::string> collect(Deadline deadline);
 
  private:

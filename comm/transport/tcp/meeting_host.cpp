@@ -3,6 +3,7 @@
 #include "comm/transport/tcp/meeting_host.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <utility>
@@ -31,6 +32,14 @@ Credentials credentials_of(const TcpMeeting& meeting, const TcpOptions& options)
       .derive("a meeting of " + std::to_string(meeting.size) + " ranks of job " + meeting.job);
 }
 
+bool is_stopped(const TcpMeeting& meeting) {
+  return meeting.stop != nullptr && meeting.stop->load(std::memory_order_relaxed) != 0;
+}
+
+void expect_wanted(const TcpMeeting& meeting) {
+  if (is_stopped(meeting)) throw CommError("another thread of this rank stopped the meeting");
+}
+
 std::vector<int> ports_of(const TcpMeeting& meeting, const Credentials& credentials) {
   if (meeting.port != 0) return {meeting.port};
   std::vector<int> ports;
@@ -44,8 +53,8 @@ namespace {
 
 /// Where rank 0 listens, but for the port: at its interfaces, and at the numbers of loopback as
 /// which its name is known here, such as Debian's 127.0.1.1.
-std::vector<Endpoint> endpoints_of(const TcpMeeting& meeting, const TcpOptions& options) {
-  std::vector<Endpoint> endpoints = local_endpoints(options.interfaces, reach_of(meeting.host));
+std::vector<Endpoint> endpoints_of(const TcpMeeting& meeting, std::string_view interfaces) {
+  std::vector<Endpoint> endpoints = local_endpoints(interfaces, reach_of(meeting.host));
   std::erase_if(endpoints, [](const Endpoint& at) { return at.family() == AF_UNIX; });
   if (std::ranges::none_of(endpoints, &Endpoint::is_local)) return endpoints;
   try {
@@ -60,33 +69,47 @@ std::vector<Endpoint> endpoints_of(const TcpMeeting& meeting, const TcpOptions& 
 }  // namespace
 
 MeetingHost::MeetingHost(const TcpMeeting& meeting, const TcpOptions& options,
-                         const std::string& address)
-    : credentials_(credentials_of(meeting, options)),
+                         const std::string& line)
+    : meeting_(meeting),
+      credentials_(credentials_of(meeting, options)),
+      failure_(RankFailure::parse(line)),
       ports_(ports_of(meeting, credentials_)),
-      endpoints_(endpoints_of(meeting, options)),
       guests_(static_cast<std::size_t>(meeting.size)) {
-  guests_.front().address = address;
+  guests_.front().line = line;
+  try {
+    endpoints_ = endpoints_of(meeting, options.interfaces);
+  } catch (const UsageError&) {
+    if (!failure_) throw;
+    endpoints_ = endpoints_of(meeting, {});
+  }
 }
 
 std::vector<std::string> MeetingHost::collect(Deadline deadline) {
   listen(deadline);
   try {
-    const auto all_came = [this] {
+    const auto is_over = [this] {
+      expect_wanted(meeting_);
       admit_all();
-      return all_here();
+      return failure_ || all_here();
     };
-    if (!sleep_until(all_came, deadline, kHostPause))
+    if (!sleep_until(is_over, deadline, kHostPause))
       throw CommError("the deadline passed while it waited at port " + std::to_string(port_) +
                       " for " + missing() + strangers());
   } catch (const Error& error) {
-    refuse_all(reason_of(error));
+    end(NoteKind::refusal, reason_of(error), Deadline::after(kRefusalPatience));
     throw;
+  }
+  if (failure_) {
+    const Deadline patience = Deadline::after(kRefusalPatience);
+    end(NoteKind::failure, failure_->line(),
+        std::ranges::max(deadline, patience, {}, &Deadline::at));
+    failure_->fail();
   }
   std::vector<std::string> addresses;
   std::string list;
   for (const Guest& guest : guests_) {
-    addresses.push_back(guest.address);
-    list += guest.address + '\n';
+    addresses.push_back(guest.line);
+    list += guest.line + '\n';
   }
   for (Guest& guest : guests_)
     if (guest.channel.is_open()) (void)guest.channel.send(NoteKind::list, list, deadline);
@@ -95,7 +118,11 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
 
 // Another meeting that has all ports now may be over soon, as may the last attempt of this job.
 void MeetingHost::listen(Deadline deadline) {
-  if (sleep_until([this] { return try_to_listen(); }, deadline, kRetryPause)) return;
+  const auto listens = [this] {
+    expect_wanted(meeting_);
+    return try_to_listen();
+  };
+  if (sleep_until(listens, deadline, kRetryPause)) return;
   std::string ports = std::to_string(std::ranges::min(ports_));
   if (ports_.size() > 1) ports.append(" to ").append(std::to_string(std::ranges::max(ports_)));
   fail_system("rank 0 cannot listen at port " + ports, error_);
@@ -148,50 +175,64 @@ void MeetingHost::admit_all() {
   std::erase_if(visitors_, [this](Visitor& visitor) { return !admit(visitor); });
 }
 
+/// Reads what a visitor says. `ended` if it says nothing for too long; one that cannot prove what
+/// it says is dismissed.
+NoteReader::Outcome MeetingHost::read(Visitor& visitor) {
+  const NoteReader::Outcome outcome = visitor.channel.read();
+  if (outcome == NoteReader::Outcome::pending && visitor.patience.passed())
+    return NoteReader::Outcome::ended;
+  if (outcome == NoteReader::Outcome::ended && visitor.channel.has_met()) {
+    if (visitor.channel.is_strangers()) ++sent_away_;
+    visitor.channel.dismiss();
+  }
+  return outcome;
+}
+
 // False if the visitor is a guest now, or sent away.
 bool MeetingHost::admit(Visitor& visitor) {
-  switch (visitor.channel.read()) {
-    case NoteReader::Outcome::pending:
-      return !visitor.patience.passed();
-    case NoteReader::Outcome::ended:
-      if (!visitor.channel.has_met()) return false;
-      if (visitor.channel.is_strangers()) ++sent_away_;
-      visitor.channel.dismiss();
-      return false;
-    case NoteReader::Outcome::complete:
-      break;
-  }
+  const NoteReader::Outcome outcome = read(visitor);
+  if (outcome != NoteReader::Outcome::complete) return outcome == NoteReader::Outcome::pending;
   if (visitor.channel.kind() != NoteKind::join) return false;
   int rank = 0;
-  std::string address;
-  const std::string why = refusal_of(visitor.channel.text(), rank, address);
+  std::string line;
+  const std::string why = refusal_of(visitor.channel.text(), rank, line);
   if (!why.empty()) {
     (void)visitor.channel.send(NoteKind::refusal, why);
     return false;
   }
+  if (!failure_) failure_ = RankFailure::parse(line);
   Guest& guest = guests_[static_cast<std::size_t>(rank)];
-  guest = {.channel = std::move(visitor.channel), .address = std::move(address)};
+  guest = {.channel = std::move(visitor.channel), .line = std::move(line)};
   (void)guest.channel.send(NoteKind::welcome, {});
   return false;
 }
 
-/// Why a rank cannot join, or nothing and who it is. Only that rank hears of it.
-std::string MeetingHost::refusal_of(std::string_view join, int& rank, std::string& address) {
-  const std::string word = cut_line(join);
-  const auto size = static_cast<int>(guests_.size());
+/// 0 if it is none of another rank.
+int MeetingHost::rank_of(std::string_view word) const {
+  int rank = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), rank);
-  if (error != std::errc() || end != word.data() + word.size() || rank <= 0 || rank >= size)
-    return usage_reason("a rank must be from 1 to " + std::to_string(size - 1));
+  const bool good = error == std::errc() && end == word.data() + word.size() && rank > 0 &&
+                    rank < static_cast<int>(guests_.size());
+  return good ? rank : 0;
+}
+
+/// Why a rank cannot join, or nothing, who it is, and its address or failure. Only that rank hears
+/// of it.
+std::string MeetingHost::refusal_of(std::string_view join, int& rank, std::string& line) {
+  const std::string word = cut_line(join);
+  rank = rank_of(word);
+  if (rank == 0)
+    return usage_reason("a rank must be from 1 to " + std::to_string(guests_.size() - 1));
+  line = cut_line(join);
   try {
-    address = cut_line(join);
-    (void)TcpAddress::parse(address);
+    if (!RankFailure::parse(line)) (void)TcpAddress::parse(line);
   } catch (const UsageError& wrong) {
     return usage_reason(wrong.what());
   }
   Guest& guest = guests_[static_cast<std::size_t>(rank)];
   // One whose connection has ended may have been started again; one of this address is the same
   // process, which has come another way, too.
-  if (guest.address.empty() || guest.address == address ||
+  if (guest.line.empty() || guest.line == line ||
       guest.channel.read() == NoteReader::Outcome::ended)
     return "";
   return usage_reason("two processes say that they are rank " + word);
@@ -202,7 +243,7 @@ bool MeetingHost::all_here() {
   bool all = true;
   for (Guest& guest : guests_) {
     if (guest.channel.is_open() && guest.channel.read() == NoteReader::Outcome::ended) guest = {};
-    all = all && !guest.address.empty();
+    all = all && !guest.line.empty();
   }
   return all;
 }
@@ -210,7 +251,7 @@ bool MeetingHost::all_here() {
 std::string MeetingHost::missing() const {
   std::string text;
   for (std::size_t rank = 0; rank < guests_.size(); ++rank) {
-    if (guests_[rank].address.empty())
+    if (guests_[rank].line.empty())
       text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
   return text;
@@ -222,22 +263,26 @@ std::string MeetingHost::strangers() const {
          " that came with another job's name, number of ranks or secret";
 }
 
-// Those that have not come yet, too: it answers the port for a moment longer.
-void MeetingHost::refuse_all(const std::string& why) noexcept {
+// Those that have not come yet, too: it answers the port until all ranks know, or until `patience`.
+void MeetingHost::end(NoteKind kind, std::string_view text, Deadline patience) noexcept {
   try {
-    for (Guest& guest : guests_)
-      if (guest.channel.is_open()) (void)guest.channel.send(NoteKind::refusal, why);
-    const auto refuse_visitors = [&] {
+    std::vector<bool> know(guests_.size());
+    know.front() = true;
+    for (std::size_t rank = 1; rank < guests_.size(); ++rank)
+      if (guests_[rank].channel.is_open()) know[rank] = guests_[rank].channel.send(kind, text);
+    const auto all_know = [&] {
       accept_all();
       std::erase_if(visitors_, [&](Visitor& visitor) {
-        const NoteReader::Outcome outcome = visitor.channel.read();
-        if (outcome == NoteReader::Outcome::complete)
-          (void)visitor.channel.send(NoteKind::refusal, why);
-        return outcome != NoteReader::Outcome::pending;
+        const NoteReader::Outcome outcome = read(visitor);
+        if (outcome != NoteReader::Outcome::complete) return outcome == NoteReader::Outcome::ended;
+        std::string_view join = visitor.channel.text();
+        const int rank = rank_of(cut_line(join));
+        if (visitor.channel.send(kind, text)) know[static_cast<std::size_t>(rank)] = true;
+        return true;
       });
-      return false;
+      return is_stopped(meeting_) || std::ranges::all_of(know, [](bool knows) { return knows; });
     };
-    sleep_until(refuse_visitors, Deadline::after(kRefusalPatience), kHostPause);
+    sleep_until(all_know, patience, kHostPause);
   } catch (...) {
     // They wait until their deadline.
   }

@@ -3,42 +3,55 @@
 #pragma once
 
 #include <list>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 #include <winnow/tcp.hpp>
 
 #include "comm/transport/credentials.hpp"
 #include "comm/transport/tcp/endpoint.hpp"
 #include "comm/transport/tcp/note_channel.hpp"
+#include "comm/transport/tcp/rank_failure.hpp"
 
 namespace winnow::comm {
 
 // How ranks meet without a store. Rank 0 listens at one of the meeting's ports. Another rank
 // connects to it, and when both ends know each other's random number (NoteChannel), it sends a
 // `join` with its rank and its address, a line each. Rank 0 answers at once with a `welcome`, and
-// when all have come with the `list` of addresses, a line each; or with a `refusal`. All of these
-// are proved by the credentials of the meeting, which the secret, the job and the size make: a
-// visitor of another job or size cannot prove its join, and is dismissed.
+// when all have come with the `list` of addresses, a line each; or with a `refusal`. A rank that
+// cannot listen for others joins with its failure in the place of the address, or hosts the meeting
+// all the same if it is rank 0; rank 0 then answers each join with a `failure`, until all ranks
+// have one or its deadline passes. All of these are proved by the credentials of the meeting, which
+// the secret, the job and the size make: a visitor of another job or size cannot prove its join,
+// and is dismissed.
 
 /// The credentials of a meeting.
 Credentials credentials_of(const TcpMeeting& meeting, const TcpOptions& options);
 /// The ports at which rank 0 may listen, in the order in which all ranks try them.
 std::vector<int> ports_of(const TcpMeeting& meeting, const Credentials& credentials);
 
+/// Whether another thread has stopped the meeting.
+bool is_stopped(const TcpMeeting& meeting);
+/// Throws CommError if it has.
+void expect_wanted(const TcpMeeting& meeting);
+
 /// Rank 0's end.
 class MeetingHost {
  public:
-  /// Throws UsageError if there is no such interface. `address`: rank 0's.
-  MeetingHost(const TcpMeeting& meeting, const TcpOptions& options, const std::string& address);
+  /// `line`: rank 0's address, or why it has none (RankFailure). Throws UsageError if there is no
+  /// such interface; with a failure it listens at all of them instead.
+  MeetingHost(const TcpMeeting& meeting, const TcpOptions& options, const std::string& line);
 
-  /// All ranks' addresses, by rank, which the others then know, too. Throws CommError at the
-  /// deadline, naming the ranks that did not come; the others learn of it.
+  /// All ranks' addresses, by rank, which the others then know, too. Throws a rank's failure, if
+  /// one has no address; CommError at the deadline, naming the ranks that did not come. The others
+  /// learn of both.
   std::vector<std::string> collect(Deadline deadline);
 
  private:
   struct Guest {
     NoteChannel channel;
-    std::string address;  // empty: has not come
+    std::string line;  // its address or failure; empty: has not come
   };
   struct Visitor {
     NoteChannel channel;
@@ -49,14 +62,18 @@ class MeetingHost {
   bool try_to_listen_at(int port);
   void accept_all();
   void admit_all();
+  NoteReader::Outcome read(Visitor& visitor);
   bool admit(Visitor& visitor);
-  std::string refusal_of(std::string_view join, int& rank, std::string& address);
+  int rank_of(std::string_view word) const;
+  std::string refusal_of(std::string_view join, int& rank, std::string& line);
   bool all_here();
   std::string missing() const;
   std::string strangers() const;
-  void refuse_all(const std::string& why) noexcept;
+  void end(NoteKind kind, std::string_view text, Deadline patience) noexcept;
 
+  const TcpMeeting& meeting_;
   Credentials credentials_;
+  std::optional<RankFailure> failure_;  // the first that is known
   std::vector<int> ports_;
   std::vector<Endpoint> endpoints_;  // at which it listens, but for the port
   std::vector<Socket> listening_;

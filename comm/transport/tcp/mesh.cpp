@@ -507,6 +507,10 @@ TcpPorts open_ports(std::string_view interfaces, Reach reach, PortRange range) {
     std::string where = "a TcpListener can listen nowhere";
     if (range.first > 0)
       where += " in ports " + std::to_string(range.first) + " to " + std::to_string(range.last);
+    WINNOW_EXPECTS(range.first == 0 || code != EADDRINUSE,
+                   where +
+                       ", which others have: name more in WINNOW_TCP_PORTS or "
+                       "TcpOptions::ports, one for each rank of a host at least");
     fail_system(where, code);
   }
   return ports;

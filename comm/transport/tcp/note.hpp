@@ -26,6 +26,7 @@ enum class NoteKind : std::uint32_t {
   leave,      ///< a rank's transport was destroyed
   question,   ///< at a deadline: for whom does the other rank wait
   answer,     ///< its number, or -1: for nobody
+  failure,    ///< which rank cannot meet the others, and why: a line of a RankFailure
 };
 
 /// Sends a note. False if it has failed, or does not take all of

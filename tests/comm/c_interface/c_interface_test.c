@@ -7,6 +7,7 @@
 #include <math.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -558,18 +559,65 @@ static void run_over_tcp(void* (*start_rank)(void*)) {
   for (int r = 0; r < kRanks; ++r) pthread_join(threads[r], NULL);
 }
 
+/* Of three ranks one has a word for `tls` that there is not. */
+static void* fail_rank(void* number) {
+  const int rank = *(const int*)number;
+  winnow_transport* transport = NULL;
+  winnow_tcp_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_bytes = sizeof options;
+  if (rank == 1) options.tls = "on";
+  CHECK(winnow_tcp_transport_with(&meetings[rank], &options, 1e9, &transport) ==
+        WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "rank 1: tls='on'") != NULL);
+  return NULL;
+}
+
+/* Whether nobody listens at a port of loopback; connections that have ended do not count. */
+static int is_free(int port) {
+  const int listening = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  struct sockaddr_in address;
+  memset(&address, 0, sizeof address);
+  address.sin_family = AF_INET;
+  address.sin_port = htons((uint16_t)port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const int failed = bind(listening, (struct sockaddr*)&address, sizeof address);
+  close(listening);
+  return !failed;
+}
+
 /* One that was free a moment ago, and that the system gives to nobody who names none. */
 static int free_port(void) {
-  for (int port = 20000 + (int)(getpid() % 12000);; ++port) {
-    const int listening = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address;
-    memset(&address, 0, sizeof address);
-    address.sin_family = AF_INET;
-    address.sin_port = htons((uint16_t)port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int failed = bind(listening, (struct sockaddr*)&address, sizeof address);
-    close(listening);
-    if (!failed) return port;
+  int port = 20000 + (int)(getpid() % 12000);
+  while (!is_free(port)) ++port;
+  return port;
+}
+
+static int32_t stop_meeting = 0;
+
+/* Nobody but another thread ends it: the other ranks do not come. */
+static void* wait_in_meeting(void* number) {
+  winnow_transport* transport = NULL;
+  winnow_tcp_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_bytes = sizeof options;
+  options.stop = &stop_meeting;
+  CHECK(winnow_tcp_transport_with(&meetings[*(const int*)number], &options, 1e9, &transport) ==
+        WINNOW_COMM_ERROR);
+  CHECK(strstr(winnow_last_error(), "another thread of this rank stopped the meeting") != NULL);
+  return NULL;
+}
+
+static void stop_in_meeting(int port) {
+  for (int rank = 0; rank < 2; ++rank) {
+    pthread_t thread;
+    __atomic_store_n(&stop_meeting, 0, __ATOMIC_RELAXED);
+    pthread_create(&thread, NULL, wait_in_meeting, &rank);
+    while (rank == 0 && is_free(port)) sched_yield();
+    __atomic_store_n(&stop_meeting, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    CHECK(is_free(port));
   }
 }
 
@@ -589,6 +637,12 @@ static void run_tcp(void) {
     meetings[r].host = "127.0.0.1";
   }
   run_over_tcp(meet_rank);
+  run_over_tcp(fail_rank);
+  CHECK(is_free(port));
+  winnow_transport* transport = NULL;
+  CHECK(winnow_tcp_transport(&meetings[0], 0.1, &transport) == WINNOW_COMM_ERROR);
+  CHECK(is_free(port));
+  stop_in_meeting(port);
   OK(winnow_local_transports(kRanks, of_node));
   run_over_tcp(mix_rank);
 }

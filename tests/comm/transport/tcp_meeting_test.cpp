@@ -163,6 +163,15 @@ TEST(TcpMeeting, JobsOfOneHostStayApart) {
   }
 }
 
+/// Whether something listens at a port of `host`.
+bool listens_at(const char* host, int port) {
+  const comm::Endpoint there = comm::resolve(host, port).front();
+  const comm::Socket socket = comm::connect_to(there);
+  if (!socket.is_open()) return false;
+  while (comm::is_connecting(socket, there)) std::this_thread::yield();
+  return errno == 0;
+}
+
 // Of another size, or with another secret or none: the job goes on without it, and it goes on
 // looking for its own.
 TEST(TcpMeeting, WhoDiffersIsSentAway) {
@@ -173,23 +182,25 @@ TEST(TcpMeeting, WhoDiffersIsSentAway) {
   };
   for (const Stranger& stranger : {Stranger{1, 3, "right", "j"}, Stranger{1, 2, "wrong", "j"},
                                    Stranger{1, 2, "", "j"}, Stranger{1, 2, "right", "k"}}) {
-    const TcpMeeting job{.host = "127.0.0.1", .port = free_port(), .job = "j"};
-    std::string thrown;
-    std::thread visits([&] {
-      TcpMeeting visitor = job;
-      visitor.rank = stranger.rank;
-      visitor.size = stranger.size;
-      visitor.job = stranger.job;
-      try {
-        (void)tcp_transport(visitor, Deadline::after(std::chrono::milliseconds(700)),
-                            {.secret = stranger.secret});
-      } catch (const CommError& error) {
-        thrown = error.what();
-      }
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // most likely it visits first
-    EXPECT_THAT(sums_of_job(job, 1, std::vector<TcpOptions>(2, {.secret = "right"})), Each("2"));
-    visits.join();
+    const TcpOptions right{.interfaces = "", .secret = "right"};
+    const TcpMeeting first{.host = "127.0.0.1", .port = free_port(), .size = 2, .job = "j"};
+    TcpMeeting second = first, visitor = first;
+    second.rank = 1;
+    visitor.rank = stranger.rank;
+    visitor.size = stranger.size;
+    visitor.job = stranger.job;
+    std::string sum, thrown;
+    std::thread hosts([&] { sum = sum_of_meeting(first, 1, right); });
+    while (!listens_at("127.0.0.1", first.port)) std::this_thread::yield();
+    try {
+      (void)tcp_transport(visitor, Deadline::after(std::chrono::milliseconds(700)),
+                          {.interfaces = "", .secret = stranger.secret});
+    } catch (const CommError& error) {
+      thrown = error.what();
+    }
+    EXPECT_EQ(sum_of_meeting(second, 1, right), "2");
+    hosts.join();
+    EXPECT_EQ(sum, "2");
     EXPECT_THAT(thrown, AllOf(HasSubstr("deadline"), HasSubstr("another secret, meets there")));
   }
 }
@@ -317,15 +328,6 @@ TEST(TcpMeeting, SquattersDoNotHoldTheJob) {
   EXPECT_THAT(sums_of_job(job, 1, std::vector<TcpOptions>(2)), Each("2"));
   done = true;
   answers.join();
-}
-
-/// Whether something listens at a port of `host`.
-bool listens_at(const char* host, int port) {
-  const comm::Endpoint there = comm::resolve(host, port).front();
-  const comm::Socket socket = comm::connect_to(there);
-  if (!socket.is_open()) return false;
-  while (comm::is_connecting(socket, there)) std::this_thread::yield();
-  return errno == 0;
 }
 
 /// An address of this machine that is not loopback's, or "" if there is none.

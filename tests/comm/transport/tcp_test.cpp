@@ -178,7 +178,7 @@ TEST(TcpListener, ListensWithinARange) {
     }
   }
   EXPECT_THAT([&] { open_ports("lo", Reach::hosts, range); },
-              ThrowsMessage<CommError>(HasSubstr("in ports 28471 to 28472")));
+              ThrowsMessage<UsageError>(HasSubstr("in ports 28471 to 28472")));
   ports.pop_back();
   EXPECT_NO_THROW(open_ports("lo", Reach::hosts, range));
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -30,6 +31,7 @@
 namespace winnow::comm {
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
@@ -268,6 +270,36 @@ TEST(Tls, RanksThatDifferAllSaySo) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(texts, Each(HasSubstr("differ in TLS")));
+}
+
+// Without a deadline: the other ranks would wait for it.
+TEST(Tls, AFileThatIsWrongOnOneRankIsAnErrorOnAll) {
+  for (const int wrong : {0, 1}) {
+    for (const bool exists : {false, true}) {
+      const std::string file = certificates().path(exists ? "theirs-rank.key" : "none.key");
+      std::array<std::string, 3> texts;
+      std::vector<std::thread> threads;
+      for (int rank = 0; rank < 3; ++rank) {
+        threads.emplace_back([&, rank] {
+          TcpOptions options{
+              .interfaces = "", .secret = "s", .tls = certificates().of("ours", "ours")};
+          if (rank == wrong) options.tls.key = file;
+          const TcpMeeting meeting{.host = "localhost",
+                                   .rank = rank,
+                                   .size = 3,
+                                   .job = "files of TLS " + std::to_string(::getpid())};
+          try {
+            (void)tcp_transport(meeting, Deadline::never(), options);
+          } catch (const UsageError& error) {
+            texts[static_cast<std::size_t>(rank)] = error.what();
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_THAT(texts, Each(AllOf(HasSubstr("rank " + std::to_string(wrong) + ": TLS: the key"),
+                                    HasSubstr(file))));
+    }
+  }
 }
 
 TEST(Tls, TheEnvironmentNamesIt) {
