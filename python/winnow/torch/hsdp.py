@@ -53,8 +53,10 @@ class ShardedState(State):
                     for shard, gradient in zip(shards, gradients)]
         if not whole:  # other parameters, other counts, other ids
             segments = [Segment(output, id_of(f"{prefix}/{output.numel()}"), prefix, 2)]
+        self.overlap.count(prefix)
         with self.place_at(output.device).in_turn(), torch.profiler.record_function(ACTIVITY):
-            self.reducer.all_reduce_bucket(segments)
+            with self.overlap.blocking():
+                self.reducer.all_reduce_bucket(segments)
 
 
 class _AllReduce:
