@@ -52,6 +52,22 @@ static_assert(static_cast<int>(winnow::ReduceOp::sum) == WINNOW_SUM &&
               static_cast<int>(winnow::ReduceOp::maximum) == WINNOW_MAXIMUM &&
               static_cast<int>(winnow::ReduceOp::product) == WINNOW_PRODUCT);
 
+std::string json_of(const winnow::AllReducer& reducer, int stats) {
+  using winnow::comm::to_json;
+  switch (stats) {
+    case WINNOW_LAST_CALL:
+      return to_json(reducer.last());
+    case WINNOW_ALL_CALLS:
+      return to_json(reducer.totals());
+    case WINNOW_BUCKETS:
+      return to_json(reducer.bucket_stats());
+    case WINNOW_SCHEDULES:
+      return to_json(reducer.schedule_stats());
+    default:
+      winnow::fail_usage("stats " + std::to_string(stats) + " are none of winnow_stats");
+  }
+}
+
 winnow::Options options_of(const winnow_reducer_settings& settings) {
   const std::string refusal(winnow::comm::text_of(settings.refusal, "refusal"));
   WINNOW_EXPECTS(settings.refusal == nullptr, refusal);
@@ -303,13 +319,7 @@ int winnow_reducer_stats(const winnow_reducer* reducer, int stats, char* text, s
                          std::size_t* bytes) {
   return guarded([&] {
     const winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
-    WINNOW_EXPECTS(stats >= WINNOW_LAST_CALL && stats <= WINNOW_BUCKETS,
-                   "stats " + std::to_string(stats) + " are none of winnow_stats");
-    const std::string json =
-        stats == WINNOW_BUCKETS
-            ? winnow::comm::to_json(given.bucket_stats())
-            : winnow::comm::to_json(stats == WINNOW_LAST_CALL ? given.last() : given.totals());
-    put(json, text, room, bytes);
+    put(json_of(given, stats), text, room, bytes);
   });
 }
 

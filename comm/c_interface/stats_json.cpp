@@ -41,6 +41,10 @@ void append(std::string& json, Number number) {
   json.append(digits.data(), end);
 }
 
+void append(std::string& json, bool value) {
+  json += value ? "true" : "false";
+}
+
 /// An object under construction.
 class Object {
  public:
@@ -89,6 +93,7 @@ void append(std::string& json, const Stats& stats) {
   object.add("digest", stats.digest);
   object.add("residual_norm", stats.residual_norm);
   object.add("density_after", stats.density_after());
+  object.add("dense_seconds", stats.dense_seconds);
 }
 
 }  // namespace
@@ -110,6 +115,16 @@ std::string to_json(std::span<const BucketStats> buckets) {
     object.add("compressed", bucket.compressed);
     object.begin("totals");
     append(json, bucket.totals);
+    object.add("trying", bucket.trying);
+  }
+  return json + "]";
+}
+
+std::string to_json(std::span<const Stats> all) {
+  std::string json = "[";
+  for (const Stats& stats : all) {
+    if (json.back() != '[') json += ',';
+    append(json, stats);
   }
   return json + "]";
 }

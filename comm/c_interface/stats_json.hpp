@@ -10,7 +10,8 @@ namespace winnow::comm {
 
 /// An object with all members. What was not measured is null.
 std::string to_json(const Stats& stats);
-/// An array of objects.
+/// Arrays of objects.
 std::string to_json(std::span<const BucketStats> buckets);
+std::string to_json(std::span<const Stats> all);
 
 }  // namespace winnow::comm

@@ -52,6 +52,7 @@ struct Bucket {
   std::string coding;            ///< of the first compressed part's messages
   std::uint64_t wire_bytes = 0;  ///< bytes the busiest rank will send, by Schedule::wire_bytes
   std::uint64_t dense_wire_bytes = 0;  ///< bytes the dense schedule would send
+  double dense_seconds = 0;            ///< Stats::dense_seconds of a call
   std::size_t number = 0;  ///< in the order of first calls; assigned by StatsBook::register_bucket
   std::optional<double> enough = {};       ///< Choice::enough
   std::uint64_t ring = LinkModel::kNever;  ///< LinkModel::ring of its dense sums

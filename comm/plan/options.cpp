@@ -29,6 +29,7 @@ namespace {
 
 /// The links as one word.
 std::string links_text(std::string_view text) {
+  if (without_blanks(text, {}) == Options::kMeasured) return std::string(Options::kMeasured);
   return text.find_first_not_of(kBlanks) == std::string_view::npos
              ? std::string()
              : LinkModel::parse(without_blanks(text, "=,+")).to_string('+');

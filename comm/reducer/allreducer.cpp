@@ -175,12 +175,14 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
   }
 }
 
-/// Measures links only if a choice depends on them. The options then hold the result, so that a
-/// run's predictions can be repeated.
+/// Measures links only if a choice depends on them, or if the options ask for it. The options then
+/// hold the result, so that a run's predictions can be repeated.
 LinkModel AllReducer::Impl::find_links() {
+  const bool asked = options.links == Options::kMeasured;
+  if (asked) options.links.clear();
   links_given = !options.links.empty();
   if (links_given) return LinkModel::parse(options.links);
-  const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
+  const bool by_time = options.schedule == "auto" || options.schedule == "two_level" || asked;
   if (!by_time || compressor->lossless() || !options.enable || transport->size() == 1) return {};
   const LinkModel measured =
       comm::probe_links({*transport, exec, comm::residual_memory(options, exec.place)},
@@ -332,6 +334,9 @@ Stats AllReducer::totals() const {
 }
 std::vector<BucketStats> AllReducer::bucket_stats() const {
   return impl().book.buckets();
+}
+std::vector<Stats> AllReducer::schedule_stats() const {
+  return impl().book.schedules();
 }
 
 std::vector<std::uint64_t> AllReducer::finished_calls(Transport& survivors,

@@ -58,6 +58,7 @@ struct AllReducer::Impl {
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments);
   comm::Bucket& plan(std::uint64_t id, std::span<const Segment> segments,
                      std::string native_only_reason);
+  double dense_seconds(const comm::Bucket& plan, std::span<const Segment> segments) const;
   bool races_ring(const comm::Bucket& bucket, std::uint64_t bytes) const;
   void forget_old();
   void forget(std::uint64_t id);

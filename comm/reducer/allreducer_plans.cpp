@@ -10,9 +10,12 @@
 
 #include "comm/plan/agreement.hpp"
 #include "comm/plan/hash.hpp"
+#include "comm/plan/planner.hpp"
 #include "comm/plan/scatter_plan.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/native_only.hpp"
+#include "comm/schedule/scatter.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "kernels/arithmetic/element.hpp"
 
@@ -211,6 +214,10 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::span<const Segment> segmen
                ? comm::plan_bucket(id, segments, by, world, chosen, parameters)
                : comm::plan_native_only(id, segments, native_only_reason, world);
   };
+  const auto register_plan = [&](Bucket& plan) {
+    plan.dense_seconds = dense_seconds(plan, segments);
+    book.register_schedule(plan.schedule);
+  };
   Bucket bucket = plan_by(options);
   comm::make_states(exec, bucket, preconditioner);
   if (undo.begun()) {
@@ -221,6 +228,7 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::span<const Segment> segmen
   queue->reserve(segments.size());
   exchanges.reserve(bucket.parts.size());
   schedules.reserve(bucket.parts.size());
+  register_plan(bucket);
   book.register_bucket(bucket, segments);
   if (completions != nullptr) completions->make_room(bucket.number + 1);
   try {
@@ -242,18 +250,34 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::span<const Segment> segmen
       Bucket& plan = plans.emplace_back(plan_by(dense));
       plan.reason = why + std::string(plan.note);
       plan.number = number;
+      register_plan(plan);
     };
     if (enough) add();
     if (by_ring) {
       world.links.ring = 0;
       add();
     }
+    book.begin_trial(number);
     return trials.try_emplace(id, std::move(plans), options.trial_calls, enough.value_or(0))
         .first->second.plan();
   } catch (...) {
     book.forget(bucket.number);
     throw;
   }
+}
+
+/// Seconds of a dense call of the plan's bucket, as predicted; 0 if links are not known.
+double AllReducer::Impl::dense_seconds(const Bucket& plan,
+                                       std::span<const Segment> segments) const {
+  if (options.links.empty() || plan.count == 0 || transport->size() == 1) return 0;
+  const std::size_t unit = plan.native_only
+                               ? kernels::travelling_bytes(segments.front().elements.type())
+                               : sizeof(float);
+  const comm::CostShape shape{.ranks = transport->size(),
+                              .count = (plan.count * unit + sizeof(float) - 1) / sizeof(float),
+                              .topology = &topology};
+  return comm::estimate_seconds(
+      output == nullptr ? comm::find_schedule("dense") : comm::kDenseScatter, shape, links);
 }
 
 /// Whether dense by Winnow's ring is tried, too: where auto is free to take it instead of the

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "comm/plan/hash.hpp"
@@ -15,11 +16,8 @@ constexpr std::array kStages = {&Stats::select_seconds, &Stats::encode_seconds,
                                 &Stats::exchange_seconds, &Stats::wait_seconds,
                                 &Stats::add_seconds};
 
-void accumulate(Stats& totals, const Stats& call) {
+void accumulate_numbers(Stats& totals, const Stats& call) {
   totals.calls += call.calls;
-  totals.schedule = call.schedule;
-  totals.reason = call.reason;
-  totals.coding = call.coding;
   totals.count += call.count;
   totals.kept += call.kept;
   totals.wire_bytes += call.wire_bytes;
@@ -37,6 +35,14 @@ void accumulate(Stats& totals, const Stats& call) {
     totals.digest = Hash().add(totals.digest).add(call.digest).value();
   }
   totals.residual_norm = call.residual_norm;
+  totals.dense_seconds += call.dense_seconds;
+}
+
+void accumulate(Stats& totals, const Stats& call) {
+  totals.schedule = call.schedule;
+  totals.reason = call.reason;
+  totals.coding = call.coding;
+  accumulate_numbers(totals, call);
 }
 
 std::uint64_t compressed_count(const Bucket& bucket) {
@@ -82,9 +88,29 @@ void StatsBook::forget(std::size_t bucket) {
   buckets_[bucket] = {};
 }
 
+void StatsBook::register_schedule(const std::string& schedule) {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::find(schedules_, schedule, &Stats::schedule) != schedules_.end()) return;
+  Stats stats;
+  stats.schedule = schedule;
+  schedules_.push_back(std::move(stats));
+}
+
+/// The account of a schedule; where a forgotten bucket has none, that of the first plan.
+Stats& StatsBook::of_schedule(const std::string& schedule) {
+  const auto found = std::ranges::find(schedules_, schedule, &Stats::schedule);
+  return found != schedules_.end() ? *found : schedules_.front();
+}
+
+void StatsBook::begin_trial(std::size_t bucket) {
+  const std::lock_guard lock(mutex_);
+  buckets_[bucket].trying = true;
+}
+
 void StatsBook::replan(const Bucket& bucket) {
   const std::lock_guard lock(mutex_);
   BucketStats& stats = buckets_[bucket.number];
+  stats.trying = false;
   stats.compressed = compressed_count(bucket);
   stats.totals.schedule = bucket.schedule;
   stats.totals.reason = bucket.reason;
@@ -97,7 +123,8 @@ Stats& StatsBook::begin(const Bucket& bucket) {
                 .reason = std::move(call_.reason),
                 .coding = std::move(call_.coding),
                 .count = bucket.count,
-                .dense_wire_bytes = bucket.dense_wire_bytes};
+                .dense_wire_bytes = bucket.dense_wire_bytes,
+                .dense_seconds = bucket.dense_seconds};
   call_.schedule = bucket.schedule;
   call_.reason = bucket.reason;
   call_.coding.clear();
@@ -112,6 +139,7 @@ void StatsBook::finish(const Bucket& bucket, std::uint64_t allocated) {
   last_bucket_ = bucket.number;
   accumulate(totals_, call_);
   accumulate(buckets_[bucket.number].totals, call_);
+  accumulate_numbers(of_schedule(call_.schedule), call_);
 }
 
 void StatsBook::forget_times() {
@@ -125,7 +153,9 @@ void StatsBook::add_time(const kernels::StreamClock::Name& call, const double* s
   if (found == kStages.end()) return;
   double Stats::*const which = *found;
   const std::lock_guard lock(mutex_);
-  buckets_[call.bucket].totals.*which += seconds;
+  Stats& bucket = buckets_[call.bucket].totals;
+  bucket.*which += seconds;
+  of_schedule(bucket.schedule).*which += seconds;  // trials wait for each of their calls
   totals_.*which += seconds;
   if (call.number == last_number_) last_.*which += seconds;
 }
@@ -134,7 +164,9 @@ void StatsBook::count(std::size_t bucket, const kernels::CallCounts& calls) {
   const auto add = [&](std::uint64_t Stats::*member, std::uint64_t count) {
     if (count == 0) return;
     const std::lock_guard lock(mutex_);
-    buckets_[bucket].totals.*member += count;
+    Stats& totals = buckets_[bucket].totals;
+    totals.*member += count;
+    of_schedule(totals.schedule).*member += count;
     totals_.*member += count;
     if (last_bucket_ == bucket) last_.*member = 1;
   };
@@ -150,6 +182,14 @@ Stats StatsBook::last() const {
 Stats StatsBook::totals() const {
   const std::lock_guard lock(mutex_);
   return totals_;
+}
+
+std::vector<Stats> StatsBook::schedules() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Stats> called;
+  std::ranges::copy_if(schedules_, std::back_inserter(called),
+                       [](const Stats& stats) { return stats.calls > 0; });
+  return called;
 }
 
 std::vector<BucketStats> StatsBook::buckets() const {

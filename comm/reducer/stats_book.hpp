@@ -16,16 +16,20 @@
 
 namespace winnow::comm {
 
-/// What an AllReducer's calls did: the current and the last call, each bucket's calls, and all
-/// calls. One thread at a time writes; any thread may read last, totals and buckets. Allocates only
-/// at the first calls of a bucket.
+/// What an AllReducer's calls did: the current and the last call, each bucket's calls, those by
+/// each schedule, and all calls. One thread at a time writes; any thread may read last, totals and
+/// buckets. Allocates only at the first calls of a bucket.
 class StatsBook {
  public:
   /// Starts a bucket's account and numbers the bucket.
   void register_bucket(Bucket& bucket, std::span<const Segment> segments);
   /// Drops the account of a bucket, given by number; another bucket gets its number.
   void forget(std::size_t bucket);
-  /// Notes that the bucket keeps another plan than that of its first calls.
+  /// Starts the account of a plan's schedule, if it has none. Before the plan's first call.
+  void register_schedule(const std::string& schedule);
+  /// Notes that the bucket's first calls try several plans.
+  void begin_trial(std::size_t bucket);
+  /// Notes the plan that the bucket keeps at the end.
   void replan(const Bucket& bucket);
   /// Starts a call. Its stages add to the returned object, the same one every time.
   Stats& begin(const Bucket& bucket);
@@ -48,10 +52,13 @@ class StatsBook {
   Stats last() const;
   Stats totals() const;
   std::vector<BucketStats> buckets() const;  ///< in the order of first calls
+  std::vector<Stats> schedules() const;      ///< that calls went by
   /// One bucket's account; for the writing thread.
   const BucketStats& of(const Bucket& bucket) const { return buckets_[bucket.number]; }
 
  private:
+  Stats& of_schedule(const std::string& schedule);
+
   Stats call_;
   std::uint64_t begun_ = 0;
   mutable std::mutex mutex_;  // guards what follows against readers on other threads
@@ -59,6 +66,7 @@ class StatsBook {
   std::uint64_t last_number_ = 0;  // of last_
   std::size_t last_bucket_ = 0;    // likewise
   std::vector<BucketStats> buckets_;
+  std::vector<Stats> schedules_;      // of all calls by each, without the texts of calls
   std::vector<std::uint64_t> first_;  // of buckets_: the number of their first call; 0: forgotten
 };
 

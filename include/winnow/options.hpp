@@ -58,8 +58,10 @@ struct Options {
   /// Speeds of links and of passes over memory, for "auto" and "two_level": words joined by '+',
   /// such as "inter=50us,1Gbit/s+intra=1us,10GB/s+pass=10GB/s". "ring=4MB" sends dense buckets of
   /// that size or more over Winnow's ring instead of the transport's own allreduce. Empty: the
-  /// AllReducer measures once, when it is made; its options() then hold the result.
+  /// AllReducer measures once, when it is made, if these schedules need it; its options() then hold
+  /// the result. "measured": also for others, so that Stats::dense_seconds is known.
   std::string links = {};
+  static constexpr std::string_view kMeasured = "measured";
   /// "auto" tries the ways that may be the fastest: the compressed schedule, dense unless calls by
   /// that schedule confirm that it is far behind, and dense by Winnow's ring. It times this many
   /// calls of a bucket by each, after three untimed ones, and up to three times as many by ways

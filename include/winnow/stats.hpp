@@ -54,6 +54,10 @@ struct Stats {
   /// call); NaN if not measured.
   double residual_norm = std::numeric_limits<double>::quiet_NaN();
 
+  /// What dense calls would have taken, as AllReducer's link model predicts; 0 if links are neither
+  /// measured nor given (Options::links).
+  double dense_seconds = 0;
+
   /// Share of the results' elements that are not zero; NaN if not measured.
   double density_after() const {
     return measured == 0 ? std::numeric_limits<double>::quiet_NaN()
@@ -69,6 +73,7 @@ struct BucketStats {
   std::uint64_t compressed = 0;  ///< of them, those that travel compressed; 0: the bucket goes
                                  ///< dense
   Stats totals;                  ///< of its calls; schedule and reason are the plan's
+  bool trying = false;           ///< its schedule is not settled yet (Options::trial_calls)
 };
 
 }  // namespace winnow

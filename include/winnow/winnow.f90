@@ -42,6 +42,7 @@ module winnow
   integer(c_int), parameter :: WINNOW_LAST_CALL = 0
   integer(c_int), parameter :: WINNOW_ALL_CALLS = 1
   integer(c_int), parameter :: WINNOW_BUCKETS = 2
+  integer(c_int), parameter :: WINNOW_SCHEDULES = 3
 
   type, bind(C) :: winnow_tcp_options
     integer(c_int32_t) :: struct_bytes = 72

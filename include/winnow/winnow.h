@@ -388,10 +388,16 @@ int winnow_reducer_load(winnow_reducer* reducer, const void* const* states, cons
 /* All options as "key=value" words, as the reducer uses them. */
 int winnow_reducer_options(const winnow_reducer* reducer, char* text, size_t room, size_t* bytes);
 
-enum winnow_stats { WINNOW_LAST_CALL = 0, WINNOW_ALL_CALLS = 1, WINNOW_BUCKETS = 2 };
+enum winnow_stats {
+  WINNOW_LAST_CALL = 0,
+  WINNOW_ALL_CALLS = 1,
+  WINNOW_BUCKETS = 2,
+  WINNOW_SCHEDULES = 3
+};
 
-/* As JSON: an object with the members of Stats (stats.hpp), or for WINNOW_BUCKETS an array of
-   objects with "id", "name", "count", "compressed" and "totals". What was not measured is null. */
+/* As JSON: an object with the members of Stats (stats.hpp); for WINNOW_BUCKETS an array of objects
+   with "id", "name", "count", "compressed", "totals" and "trying"; for WINNOW_SCHEDULES an array of
+   the Stats of all calls by each schedule. What was not measured is null. */
 int winnow_reducer_stats(const winnow_reducer* reducer, int stats, char* text, size_t room,
                          size_t* bytes);
 

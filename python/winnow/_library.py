@@ -83,7 +83,7 @@ CUDA = 1
 # enum winnow_reduce_op.
 REDUCE_OPS = {"sum": 0, "average": 1, "min": 2, "max": 3, "product": 4}
 # enum winnow_stats.
-LAST_CALL, ALL_CALLS, BUCKETS = range(3)
+LAST_CALL, ALL_CALLS, BUCKETS, SCHEDULES = range(4)
 
 # What winnow_work_on_complete takes.
 Completion = ctypes.CFUNCTYPE(None, c_void_p, c_int)

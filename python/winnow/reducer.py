@@ -275,8 +275,12 @@ class Reducer(Bound):
         return self._stats(_library.ALL_CALLS)
 
     def bucket_stats(self) -> List[Dict[str, Any]]:
-        """Of each bucket, in the order of first calls."""
+        """Of each bucket, in the order of first calls: also whether a trial of schedules goes on."""
         return self._stats(_library.BUCKETS)
+
+    def schedule_stats(self) -> List[Dict[str, Any]]:
+        """Of all calls by each schedule; a bucket's calls may have gone by several."""
+        return self._stats(_library.SCHEDULES)
 
     def _stats(self, which: int) -> Any:
         return self._call(lambda pointer: json.loads(text_of(library.winnow_reducer_stats, pointer,

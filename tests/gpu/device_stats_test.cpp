@@ -92,6 +92,7 @@ TEST_F(StatsOnDevice, TimesGoToTheirBuckets) {
     EXPECT_GT(buckets[0].totals.*stage, reducer.last().*stage);
     EXPECT_GT(buckets[1].totals.*stage, 0);
     EXPECT_DOUBLE_EQ(buckets[0].totals.*stage + buckets[1].totals.*stage, reducer.totals().*stage);
+    EXPECT_DOUBLE_EQ(reducer.schedule_stats().front().*stage, reducer.totals().*stage);
   }
   const Stats before = reducer.totals();
   reducer.synchronize();  // each once

@@ -8,15 +8,16 @@
 All replicas hold the same bits after every step. docs/pytorch.md says what works with what.
 """
 from winnow.torch.adamw import AdamW
-from winnow.torch.attach import attach, detach, report, skip_step
+from winnow.torch.attach import attach, detach, skip_step
 from winnow.torch.checkpoint import LoadPlanner
 from winnow.torch.enable import enable
 from winnow.torch.fsdp import attach_fsdp
 from winnow.torch.hook import State, hook
 from winnow.torch.hsdp import attach_hsdp
 from winnow.torch.look_ahead import look_ahead
+from winnow.torch.report import metrics, report
 from winnow.torch.scaler import attach_scaler
 from winnow.torch.sgd import SGD
 
 __all__ = ["AdamW", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler",
-           "detach", "enable", "hook", "look_ahead", "report", "skip_step"]
+           "detach", "enable", "hook", "look_ahead", "metrics", "report", "skip_step"]

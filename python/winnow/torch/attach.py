@@ -176,17 +176,3 @@ def skip_step(model: Attached) -> None:
     state.marks.undoes = True
     state.marks.clear()
     state.reducer.begin_step()
-
-
-def report(model: Attached) -> str:
-    """What the calls of this rank have sent so far, a line a bucket: elements, calls, bytes, how
-    many times fewer than a dense ring would have sent, and the schedule. DistributedDataParallel
-    cuts other buckets after the first step, so there is a line for those before and after."""
-    reducer = state_of(model).reducer
-    rows = [(f"{bucket['count']:,}", bucket["totals"]) for bucket in reducer.bucket_stats()]
-    lines = [f"{'elements':>14}{'calls':>10}{'bytes':>18}{'saved':>9}  schedule"]
-    for elements, stats in [*rows, ("all", reducer.totals())]:
-        saved = stats["dense_wire_bytes"] / max(1, stats["wire_bytes"])
-        lines.append(f"{elements:>14}{stats['calls']:10,}{stats['wire_bytes']:18,}"
-                     f"{saved:8.1f}x  {stats['schedule']}")
-    return "\n".join(lines)

@@ -46,8 +46,9 @@ class _ReduceScatter:
         # Of some of its parameters there may be no gradient: other counts, other ids.
         number = id_of(f"{name}/" + ("" if output_tensor.numel() == self._count
                                      else str(output_tensor.numel())))
+        state.overlap.count(name)
         with named(f"module '{name}'"), torch.profiler.record_function(ACTIVITY):
-            with state.place_at(input_tensor.device).in_turn():
+            with state.place_at(input_tensor.device).in_turn(), state.overlap.blocking():
                 state.reducer.reduce_scatter(input_tensor, output_tensor, number, operation)
         return None
 

@@ -17,7 +17,11 @@ from winnow.torch.completer import ACTIVITY, Completer
 from winnow.torch.marks import Marks
 from winnow.torch.meeting import timeout_of
 from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
+<<<<<<< HEAD
 from winnow.torch.norms import Norms
+=======
+from winnow.torch.overlap import Overlap
+>>>>>>> report
 from winnow.torch.place import Place, place_of
 
 Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor], Optional[Norms]], None]
@@ -56,8 +60,13 @@ class State:
         self._place: Optional[Place] = None  # that of the parameters that came first
         self._names: Dict[int, Tuple[int, str]] = {}  # id() of a parameter -> its id and name
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
+<<<<<<< HEAD
         self._completer = Completer()
         self._norms: Dict[Tuple[int, ...], Norms] = {}  # by the ids of a bucket's parameters
+=======
+        self.overlap = Overlap()
+        self._completer = Completer(self.overlap)
+>>>>>>> report
         self._futures: List[torch.futures.Future] = []  # of this backward pass
         self._preparing: List[_Preparing] = []
         self.marks = Marks()
@@ -106,14 +115,19 @@ class State:
             if self._place is None:
                 self.place_at(torch.device("cpu"))
             timeout = timeout_of(self.group) if self.timeout is None else self.timeout
-            self._reducer = self._place.make_reducer(self.group, timeout, self.compressor,
-                                                     self.options)
+            options = {"links": "measured", **self.options}  # for report's estimate of dense
+            self._reducer = self._place.make_reducer(self.group, timeout, self.compressor, options)
         return self._reducer
 
     @property
     def is_open(self) -> bool:
         """Whether ranks have met, so that `reducer` is not collective, and it was not closed since."""
         return self._reducer is not None
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether gradients lie in host memory, as they do until some are seen elsewhere."""
+        return self._place is None or self._place.device.type == "cpu"
 
     def residual(self, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
         """A copy of what this rank has not sent of a parameter: float32 on its device, in one
@@ -271,7 +285,7 @@ class State:
         were sent. Ranks wait for each other."""
         used = torch.stack([gradient.any() for gradient in gradients]).to(torch.uint8)
         number = id_of(" ".join(str(segment.id) for segment in segments))
-        with self.place_at(used.device).in_turn():
+        with self.place_at(used.device).in_turn(), self.overlap.blocking():
             self.reducer.all_reduce_bucket([Segment(used, number)], op="max")
         return used.nonzero().flatten().tolist()
 
@@ -280,6 +294,7 @@ class State:
         place = self.place_at(buffer.device)
         reducer, segments, future = self.reducer, self._segments(bucket), place.future()
         parameters, gradients = bucket.parameters(), gradients_of(bucket)
+        self.overlap.count(bucket.index())
         if self.finds_unused:
             used = self._used(gradients, segments)
             if not used:
@@ -291,7 +306,12 @@ class State:
         if norms is not None:
             segments = (_library.Segment * (len(parameters) + 1))(*segments, norms.native)
         place.follow(buffer)
-        work = reducer.start(segments, buffer)
+        self.overlap.begin()
+        try:
+            work = reducer.start(segments, buffer)
+        except BaseException:
+            self.overlap.end()
+            raise
         self._completer.add(place, work, future, buffer)
         return future
 
@@ -307,11 +327,12 @@ class State:
 
     def _wait(self) -> None:
         futures, self._futures = self._futures, []
-        for future in futures:
-            if self._place.device.type == "cpu":
-                Job(future.wait).perform()  # which Ctrl-C interrupts
-            else:
-                future.wait()
+        with self.overlap.waiting():
+            for future in futures:
+                if self._place.device.type == "cpu":
+                    Job(future.wait).perform()  # which Ctrl-C interrupts
+                else:
+                    future.wait()
 
 
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -57,8 +57,14 @@ class ShardedState(State):
                     for shard, gradient in zip(shards, gradients)]
         if not whole:  # other parameters, other counts, other ids
             segments = [Segment(output, id_of(f"{prefix}/{output.numel()}"), prefix, 2)]
+        self.overlap.count(prefix)
         with self.place_at(output.device).in_turn(), torch.profiler.record_function(ACTIVITY):
+<<<<<<< HEAD
             self.reducer.all_reduce_bucket(segments + norms)
+=======
+            with self.overlap.blocking():
+                self.reducer.all_reduce_bucket(segments)
+>>>>>>> report
 
 
 class _AllReduce:

@@ -110,7 +110,8 @@ def _warn_of_dense(state: State) -> None:
     totals = state.reducer.totals()
     if totals["wire_bytes"] < 0.99 * totals["dense_wire_bytes"]:
         return
-    reasons = {bucket["totals"].get("reason") for bucket in state.reducer.bucket_stats()} - {None, ""}
+    reasons = {bucket["totals"]["reason"] for bucket in state.reducer.bucket_stats()
+               if bucket["compressed"] == 0 and bucket["totals"]["calls"] > 1}  # not of the first step
     warn("dense", f"all sums of {DENSE_STEPS} steps travelled dense, so nothing is saved "
-         f"({'; '.join(sorted(reasons)) or 'no reason given'}). On links where that is wrong name a "
+         f"({'; '.join(sorted(reasons - {''})) or 'no reason given'}). On links where that is wrong name a "
          'schedule: winnow.torch.attach(..., schedule="balanced")')

@@ -38,6 +38,7 @@ int main(void) {
   VALUE(WINNOW_LAST_CALL);
   VALUE(WINNOW_ALL_CALLS);
   VALUE(WINNOW_BUCKETS);
+  VALUE(WINNOW_SCHEDULES);
 
   SIZE(winnow_message);
   MEMBER(winnow_message, struct_bytes);

@@ -473,6 +473,9 @@ static void reduce(winnow_transport* transport) {
   CHECK(strstr(text, "\"calls\":1,") != NULL);
   OK(winnow_reducer_stats(reducer, WINNOW_BUCKETS, text, sizeof text, &bytes));
   CHECK(text[0] == '[' && strstr(text, "\"name\":\"weight\"") != NULL);
+  CHECK(strstr(text, "\"trying\":false") != NULL);
+  OK(winnow_reducer_stats(reducer, WINNOW_SCHEDULES, text, sizeof text, &bytes));
+  CHECK(text[0] == '[' && strstr(text, "\"schedule\":") != NULL);
 
   /* The caller's mistakes, which change nothing. */
   one.type = 99;
@@ -485,7 +488,7 @@ static void reduce(winnow_transport* transport) {
   CHECK(winnow_all_reduce(reducer, &one, 1, 5) == WINNOW_USAGE_ERROR);
   CHECK(winnow_all_reduce(reducer, NULL, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
   CHECK(winnow_all_reduce(NULL, &one, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
-  CHECK(winnow_reducer_stats(reducer, 3, text, sizeof text, &bytes) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_reducer_stats(reducer, 4, text, sizeof text, &bytes) == WINNOW_USAGE_ERROR);
 
   /* The last rank breaks the transport; the others learn why. */
   pthread_barrier_wait(&finished);

@@ -190,6 +190,8 @@ TEST(Trial, OfAutoTakesBothWaysAndLosesNothing) {
         reducer.all_reduce(values, 0);
         for (std::size_t i = 0; i < kCount; ++i) applied[i] += values[i];
         schedules.push_back(reducer.last().schedule);
+        EXPECT_EQ(reducer.bucket_stats().front().trying,
+                  reducer.last().reason.ends_with(", which is tried out"));
         if (reducer.last().reason.ends_with(", which is tried out")) {
           EXPECT_EQ(trial, 0U) << reducer.last().reason;
         } else {
@@ -213,6 +215,13 @@ TEST(Trial, OfAutoTakesBothWaysAndLosesNothing) {
       EXPECT_EQ(bucket.compressed, schedules.back() == "dense" ? 0 : kCount);
       EXPECT_EQ(bucket.totals.schedule, schedules.back());
       EXPECT_EQ(bucket.totals.calls, schedules.size());
+      std::uint64_t bytes = 0;
+      for (const Stats& stats : reducer.schedule_stats()) {
+        EXPECT_EQ(stats.calls, std::ranges::count(schedules, stats.schedule));
+        EXPECT_NE(stats.calls, 0U);
+        bytes += stats.wire_bytes;
+      }
+      EXPECT_EQ(bytes, reducer.totals().wire_bytes);
 
       // Everything that any rank contributed is in the sums or in a residual.
       std::vector<float> left(reducer.residual(0).begin(), reducer.residual(0).end());

@@ -120,8 +120,9 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         sum.allocations += stats.allocations;
         sum.measured += stats.measured;
         sum.nonzero += stats.nonzero;
+        sum.dense_seconds += stats.dense_seconds;
       };
-      Stats calls, buckets;
+      Stats calls, buckets, schedules;
       for (int step = 0; step < 4; ++step) {
         for (TestBucket* bucket : {&mixed, &dense, &mixed}) {
           bucket->fill(Kind::normal, transport->rank(), step);
@@ -141,9 +142,10 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
       EXPECT_EQ(all[1].compressed, 0U);
       EXPECT_EQ(all[1].totals.schedule, "dense");
       for (const BucketStats& bucket : all) add(buckets, bucket.totals);
+      for (const Stats& by_one : reducer.schedule_stats()) add(schedules, by_one);
 
       const Stats totals = reducer.totals();
-      for (const Stats& sum : {calls, buckets}) {
+      for (const Stats& sum : {calls, buckets, schedules}) {
         EXPECT_EQ(sum.calls, totals.calls);
         EXPECT_EQ(sum.count, totals.count);
         EXPECT_EQ(sum.kept, totals.kept);
@@ -161,6 +163,7 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         EXPECT_NEAR(sum.exchange_seconds, totals.exchange_seconds, 1e-9);
         EXPECT_NEAR(sum.wait_seconds, totals.wait_seconds, 1e-9);
         EXPECT_NEAR(sum.add_seconds, totals.add_seconds, 1e-9);
+        EXPECT_NEAR(sum.dense_seconds, totals.dense_seconds, 1e-9);
       }
     });
   }
@@ -226,6 +229,71 @@ TEST(Stats, WhatIsNotMeasuredSaysSo) {
           EXPECT_TRUE(std::isnan(stats.residual_norm));
         }
       }
+    });
+  }
+}
+
+TEST(Stats, CallsCountForTheirSchedule) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      AllReducer reducer(transport, {.schedule = "gather", .min_bytes = 4000});
+      EXPECT_TRUE(reducer.schedule_stats().empty());
+      TestBucket mixed(kMixed), whole({{5, 20000}}), small({{7, 500, 1}});
+      for (TestBucket* bucket : {&mixed, &whole, &small, &whole}) {
+        bucket->fill(Kind::normal, transport->rank(), 0);
+        reducer.all_reduce(bucket->segments());
+      }
+      const std::vector<Stats> found = reducer.schedule_stats();
+      ASSERT_EQ(found.size(), 3U);
+      constexpr const char* kNames[] = {"gather+dense", "gather", "dense"};
+      constexpr std::uint64_t kCalls[] = {1, 2, 1}, kCounts[] = {32300, 40000, 500};
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].schedule, kNames[i]);
+        EXPECT_EQ(found[i].calls, kCalls[i]);
+        EXPECT_EQ(found[i].count, kCounts[i]);
+        EXPECT_EQ(found[i].reason + found[i].coding, "");
+      }
+      for (const BucketStats& bucket : reducer.bucket_stats()) EXPECT_FALSE(bucket.trying);
+    });
+  }
+}
+
+// A ring: 2 (P - 1) messages, of the bytes that it sends, and its passes over memory.
+TEST(Stats, DenseSecondsAreThoseOfGivenLinks) {
+  constexpr const char* kGiven = "inter=1ms,1MB/s+intra=1ms,1MB/s+pass=1000TB/s";
+  constexpr std::size_t kCount = 40000;
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      std::vector<float> values(kCount, 1.0F);
+      std::vector<double> integers(kCount, 1.0);
+      AllReducer reducer(transport, {.schedule = "gather", .links = kGiven});
+      reducer.all_reduce(values, 0);
+      const Stats last = reducer.last();
+      const double expected = 1e-3 * 2 * (ranks - 1) + 1e-6 * 2 * (ranks - 1) * 4 * kCount / ranks;
+      EXPECT_NEAR(last.dense_seconds, ranks == 1 ? 0 : expected, 1e-3 * expected);
+      reducer.all_reduce(integers, 1);
+      EXPECT_NEAR(reducer.last().dense_seconds, 2 * last.dense_seconds, 3e-3 * ranks);
+      EXPECT_EQ(reducer.totals().dense_seconds, last.dense_seconds + reducer.last().dense_seconds);
+    });
+  }
+}
+
+TEST(Stats, DenseSecondsNeedLinksThatAreKnown) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const auto seconds_of = [&](const char* options) {
+        AllReducer reducer(transport, Options::parse(options));
+        std::vector<float> values(40000, 1.0F);
+        reducer.all_reduce(values, 0);
+        const std::string links = reducer.options().links;
+        EXPECT_EQ(links.empty(), reducer.last().dense_seconds == 0);
+        expect_equal_on_all_ranks(*transport,
+                                  std::bit_cast<std::uint64_t>(reducer.last().dense_seconds));
+        return reducer.last().dense_seconds;
+      };
+      EXPECT_EQ(seconds_of("schedule=gather"), 0);
+      EXPECT_EQ(seconds_of("schedule=gather links=measured") > 0, ranks > 1);
+      EXPECT_EQ(seconds_of("compressor=none links=measured"), 0);
     });
   }
 }
