@@ -9,7 +9,7 @@ import functools
 import os
 import shutil
 import sys
-from typing import Any, Callable, Iterable, List, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -26,18 +26,19 @@ Method = Callable[..., Any]
 
 
 def _inner(optimizers: Iterable[Any]) -> List[torch.optim.Optimizer]:
-    """torch's objects, which the framework has wrapped."""
+    """torch's objects, which the framework has wrapped. Those of DeepSpeed are none."""
     found = []
     for optimizer in optimizers:
-        while pairing_of(optimizer) is None and hasattr(optimizer, "optimizer"):
+        while hasattr(optimizer, "optimizer"):
             optimizer = optimizer.optimizer
-        found.append(optimizer)
+        if isinstance(optimizer, torch.optim.Optimizer):
+            found.append(optimizer)
     return found
 
 
 def _states_of(models: Sequence[Any], optimizers: Sequence[torch.optim.Optimizer]) -> List[State]:
     """Those that reduce for the models, in their order, then for the optimizers."""
-    attached = [states.get(getattr(model, "_orig_mod", model)) for model in models]
+    attached = [states.get(getattr(model, "_orig_mod", model)) for model in models if model is not None]
     attached += [pairing.state for pairing in map(pairing_of, optimizers) if pairing is not None]
     return [state for state in dict.fromkeys(attached) if state is not None and not state.is_detached]
 
@@ -46,17 +47,19 @@ def _numbered(folder: str, number: int) -> str:
     return folder if number == 0 else f"{folder}_{number}"
 
 
-def _save(folder: str, models: Sequence[Any], optimizers: Iterable[Any]) -> None:
-    for number, state in enumerate(_states_of(models, _inner(optimizers))):
+def _save(folder: Optional[str], models: Sequence[Any], optimizers: Iterable[Any]) -> None:
+    for number, state in enumerate(_states_of(models, _inner(optimizers)) if folder is not None else []):
         write(_numbered(folder, number), state)
 
 
-def _load(folder: str, models: Sequence[Any], optimizers: Iterable[Any]) -> None:
+def _load(folder: Optional[str], models: Sequence[Any], optimizers: Iterable[Any]) -> None:
     """Models that enable() knows are attached now, so that no step comes before that."""
     inner = _inner(optimizers)
     for optimizer in inner:
         for meet in meetings:
             meet(optimizer)
+    if folder is None:
+        return
     found = _states_of(models, inner)
     for number, state in enumerate(found):
         if not read(_numbered(folder, number), state):
@@ -108,13 +111,20 @@ def _accelerator_loads(original: Method) -> Method:
     return load_state
 
 
-def _beside(path: Any) -> str:
+def _beside(path: Any) -> Optional[str]:
+    """None for a URL."""
+    if "://" in str(path):
+        warn("url", f"{path}: what ranks have not sent is neither written to a URL nor read from one")
+        return None
     return f"{os.path.realpath(path)}.{FOLDER}"
 
 
 def _strategy_states(original: Method) -> Method:
     def optimizer_state(self: Any, optimizer: Any) -> Any:
-        return plain(_inner([optimizer])[0], original(self, optimizer))
+        saved = original(self, optimizer)
+        for inner in _inner([optimizer]):
+            saved = plain(inner, saved)
+        return saved
 
     return optimizer_state
 
@@ -131,8 +141,9 @@ def _strategy_saves(original: Method) -> Method:
 def _strategy_removes(original: Method) -> Method:
     def remove_checkpoint(self: Any, filepath: Any) -> None:
         original(self, filepath)
-        if self.is_global_zero:
-            shutil.rmtree(_beside(filepath), ignore_errors=True)
+        folder = _beside(filepath) if self.is_global_zero else None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     return remove_checkpoint
 

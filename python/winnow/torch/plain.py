@@ -13,8 +13,11 @@ from winnow.torch.rules import UPDATES
 def plain(optimizer: torch.optim.Optimizer, saved: Dict[str, Any]) -> Dict[str, Any]:
     """state_dict() of `optimizer` with moments in torch's units, by those of this rank, in host
     memory."""
-    pairing, state = pairing_of(optimizer), dict(saved["state"])
-    for group in saved["param_groups"] if pairing is not None else []:
+    pairing = pairing_of(optimizer)
+    if pairing is None:
+        return saved
+    state = dict(saved["state"])
+    for group in saved["param_groups"]:
         for index in group["params"]:
             if UPDATES in (state.get(index) or ()):
                 state[index] = {name: value.detach().to("cpu", copy=True)
