@@ -17,9 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from torch_harness import expect, gather, network, step
+from hsdp_cases import meshes, sharded
+from torch_harness import DEVICE, expect, gather, network, step
 from winnow.torch.attach import state_of
 from winnow.torch.pairing import pairing_of
+from winnow.torch.place import local
 from winnow.torch.plain import plain
 
 PROGRAM = pathlib.Path(__file__).with_name("restarts.py")
@@ -232,3 +234,29 @@ def case_plain_states():
         pairing.rule.to_updates(optimizer.param_groups[0], moments, pairing.scale)
         expect(torch.allclose(moments[name], before[name].cpu(), rtol=1e-4), f"{name}: and back")
         state_of(ddp).close()
+
+
+def case_restart_sharded():
+    """Each rank's file has its shards."""
+    if DEVICE.type == "cuda":
+        return
+
+    def start():
+        model, _, _ = sharded(meshes(), "topk:0.05")
+        return model, winnow.torch.AdamW(model.parameters(), lr=1e-3, model=model)
+
+    with shared_folder() as folder:
+        model, optimizer = start()
+        for number in range(3):
+            step(model, optimizer, number)
+        winnow.torch.save_checkpoint(model, folder)
+        weights = {name: value.clone() for name, value in model.state_dict().items()}
+        step(model, optimizer, 3)
+        dist.barrier()
+        expect(len(os.listdir(folder)) == dist.get_world_size(), "a file a rank")
+        again, optimizer = start()
+        again.load_state_dict(weights)
+        winnow.torch.load_checkpoint(again, folder)
+        step(again, optimizer, 3)
+        expect(all(torch.equal(local(one), local(other))
+                   for one, other in zip(model.parameters(), again.parameters())), "the same bits")
