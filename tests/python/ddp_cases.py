@@ -20,12 +20,13 @@ import life_cases
 import marks_cases
 import optimizer_cases
 import report_cases
+import restart_cases
 import state_cases
 import warning_cases
 from torch_harness import DEVICE, say
 
 MODULES = [optimizer_cases, attach_cases, clip_cases, marks_cases, warning_cases, state_cases, life_cases,
-           fsdp_cases, hsdp_cases, report_cases, hook_cases]
+           restart_cases, fsdp_cases, hsdp_cases, report_cases, hook_cases]
 if DEVICE.type == "cuda":
     for sharded in fsdp_cases, hsdp_cases:  # over gloo torch shards in host memory alone
         MODULES.remove(sharded)

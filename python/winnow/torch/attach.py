@@ -7,6 +7,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
+from winnow.torch.frameworks import follow
 from winnow.torch.hook import State
 from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import RECIPES, Recipe, recipe_of
@@ -99,14 +100,18 @@ def expect_recipe(optimizer: torch.optim.Optimizer, anyway: bool) -> Recipe:
 
 
 def state_for(ddp: DistributedDataParallel, recipe: Recipe, compressor: Optional[str],
-              options: Dict[str, Any]) -> State:
-    """The State of a model that is attached with an optimizer."""
+              options: Dict[str, Any], twins: Optional[Twins] = None) -> State:
+    """The State of a model that is attached with an optimizer. `twins`: those that it has already."""
     if compressor != "none":
         options = {"schedule": recipe.schedule, **options}
     if ddp.process_group.size() == 1:
         compressor, options = "none", {**options, "schedule": "auto"}
     state = _make_state(ddp, compressor or recipe.compressor, options)
-    state.marks.automatic = Twins(ddp, state)
+    if twins is None:
+        twins = Twins(ddp, state)
+    else:
+        twins.serve(state)
+    state.marks.automatic = twins
     return state
 
 
@@ -153,6 +158,7 @@ def remember(model: torch.nn.Module, state: State) -> None:
     """From here on state_of(model) is `state`, and optimizers that move the model are watched."""
     states[model] = state
     watch()
+    follow()
 
 
 def state_of(model: Attached) -> State:

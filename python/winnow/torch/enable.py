@@ -10,10 +10,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
 from winnow.torch.attach import expect_recipe, pair, state_for
-from winnow.torch.clipping import follow
+from winnow.torch import clipping, frameworks
 from winnow.torch.hook import State
 from winnow.torch.pairing import pairing_of
 from winnow.torch.slot import was_attached
+from winnow.torch.twins import Twins
 from winnow.torch.watch import meetings, watch
 
 
@@ -25,6 +26,7 @@ class _Later:
         self._ddp, self._anyway = weakref.ref(ddp), anyway
         self._compressor, self._options = compressor, options
         self._state: Optional[State] = None
+        self._twins = Twins(ddp, None)  # a step, and so meet, may come inside of a forward pass
 
     def meet(self, optimizer: torch.optim.Optimizer) -> None:
         """Before a step."""
@@ -38,7 +40,7 @@ class _Later:
             return  # the program has detached it, or attached it by itself
         recipe = expect_recipe(optimizer, self._anyway)
         if self._state is None:
-            self._state = state_for(ddp, recipe, self._compressor, self._options)
+            self._state = state_for(ddp, recipe, self._compressor, self._options, self._twins)
         pair(optimizer, self._state, self._anyway)
 
 
@@ -59,6 +61,7 @@ def enable(compressor: Optional[str] = None, *, anyway: bool = False, **options:
     def attached(self: DistributedDataParallel, *arguments: Any, **keywords: Any) -> None:
         init(self, *arguments, **keywords)
         later[self] = _Later(self, anyway, compressor, dict(options))
+        frameworks.follow()  # checkpoints come before the first step, too
 
     def meet(optimizer: torch.optim.Optimizer) -> None:
         for one in list(later.values()):
@@ -67,4 +70,4 @@ def enable(compressor: Optional[str] = None, *, anyway: bool = False, **options:
     DistributedDataParallel.__init__ = attached
     meetings.append(meet)
     watch()
-    follow()  # how torch clips the gradients of a first step
+    clipping.follow()  # how torch clips the gradients of a first step

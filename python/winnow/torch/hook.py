@@ -199,7 +199,8 @@ class State:
         """Elements behind this rank's shard of a parameter that are reduced with it."""
         return 0
 
-    def _owner(self) -> Owner:
+    def owner(self) -> Owner:
+        """Whose state_dict this rank's is. The first use is collective."""
         group = dist.group.WORLD if self.group is None else self.group
         transport = self.reducer.transport
         return Owner(min(dist.get_process_group_ranks(group)), transport.rank, transport.size)
@@ -212,13 +213,13 @@ class State:
         """What this rank has not sent, for its checkpoint beside the model and the optimizer: tensors of
         bytes under a key for each rank, so that torch.distributed.checkpoint keeps all of them. Every
         rank saves its own, after the same step."""
-        return pack(self._owner(), self.reducer.save(), self._known())
+        return pack(self.owner(), self.reducer.save(), self._known())
 
     def load_state_dict(self, *states: Dict[str, Any]) -> None:
         """Continues from a checkpoint, before the first step: from this rank's own state_dict, or,
         with another number of ranks, from those of all old ranks, in any order or in one dictionary.
         Collective. UsageError if one is missing; a warning names parameters that the model lacks."""
-        self.reducer.load(*unpack(states, self._owner()))
+        self.reducer.load(*unpack(states, self.owner()))
         if self._known():
             warn_of_strangers(states, self._known())
 

@@ -209,3 +209,8 @@ _pairings: "weakref.WeakKeyDictionary[torch.optim.Optimizer, Pairing]" = weakref
 def pairing_of(optimizer: torch.optim.Optimizer) -> Optional[Pairing]:
     """None for an optimizer whose gradients Winnow does not prepare."""
     return _pairings.get(optimizer)
+
+
+def pairings_of(state: State) -> List[Tuple[torch.optim.Optimizer, Pairing]]:
+    """The optimizers whose gradients `state` reduces."""
+    return [(optimizer, pairing) for optimizer, pairing in _pairings.items() if pairing.state is state]

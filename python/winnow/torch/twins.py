@@ -35,11 +35,12 @@ class Twins:
     in training to its end, and again during the backward pass from what the forward pass returned.
     Evaluation, state_dict, copies, averages of weights and steps in between see the weights.
 
-    A copy or a pickle of the model has twins that do nothing, since no State reduces for it.
+    A copy or a pickle of the model has twins that do nothing, since no State reduces for it. Nor do
+    twins that a State does not use yet.
     """
 
     def __init__(self, ddp: DistributedDataParallel, state: Optional[State]):
-        self._state = state
+        self._state: Optional[State] = None
         self._movers: List[Callable[[], Optional[Reaches]]] = []
         self._in_forward = False
         self._backward: "Optional[weakref.ref[_Pass]]" = None
@@ -52,10 +53,15 @@ class Twins:
         self._handles = (ddp.register_forward_pre_hook(self._before_forward, prepend=True),
                          ddp.register_forward_hook(self._after_forward, always_call=True))
         if state is not None:
-            state.prepare_by(weakref.WeakMethod(self._expect_backward), weakref.WeakMethod(self.leave))
+            self.serve(state)
 
     def __reduce__(self) -> Tuple[Any, Tuple[Any, ...]]:
         return _asleep, ()
+
+    def serve(self, state: State) -> None:
+        """From here on `state` reduces for the model, of which a forward pass may be running."""
+        self._state = state
+        state.prepare_by(weakref.WeakMethod(self._expect_backward), weakref.WeakMethod(self.leave))
 
     def move_with(self, reaches: Callable[[], Optional[Reaches]]) -> None:
         """From here on these parameters look ahead, as long as reaches(), a weak reference, is not

@@ -1,0 +1,38 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The state of an optimizer as a program without Winnow takes it."""
+import contextlib
+from typing import Any, Dict, Iterator, Sequence
+
+import torch
+
+from winnow.torch.pairing import pairing_of
+from winnow.torch.rules import UPDATES
+
+
+def plain(optimizer: torch.optim.Optimizer, saved: Dict[str, Any]) -> Dict[str, Any]:
+    """state_dict() of `optimizer` with moments in torch's units, by those of this rank, in host
+    memory."""
+    pairing = pairing_of(optimizer)
+    if pairing is None:
+        return saved
+    state = dict(saved["state"])
+    for group in saved["param_groups"]:
+        for index in group["params"]:
+            if UPDATES in (state.get(index) or ()):
+                state[index] = {name: value.detach().to("cpu", copy=True)
+                                if isinstance(value, torch.Tensor) else value
+                                for name, value in state[index].items()}
+                pairing.rule.to_gradients(group, state[index], pairing.scale)
+    return {**saved, "state": state}
+
+
+@contextlib.contextmanager
+def saving_plain(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
+    """Inside, state_dict() of these optimizers is plain."""
+    handles = [one.register_state_dict_post_hook(plain) for one in optimizers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
