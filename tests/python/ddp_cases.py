@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import attach_cases
 import fsdp_cases
+import group_cases
 import hook_cases
 import hsdp_cases
 import life_cases
@@ -22,7 +23,7 @@ import state_cases
 import warning_cases
 from torch_harness import DEVICE, say
 
-MODULES = [optimizer_cases, attach_cases, marks_cases, warning_cases, state_cases, life_cases,
+MODULES = [optimizer_cases, attach_cases, marks_cases, warning_cases, state_cases, life_cases, group_cases,
            fsdp_cases, hsdp_cases, hook_cases]
 if DEVICE.type == "cuda":
     for sharded in fsdp_cases, hsdp_cases:  # over gloo torch shards in host memory alone

@@ -12,6 +12,7 @@ from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import RECIPES, Recipe, recipe_of
 from winnow.torch.slot import expect_no_other_hook, put_in_slot
 from winnow.torch.twins import Twins
+from winnow.torch.uneven import rescale_of
 from winnow.torch.watch import states, step_anyway, watch
 
 Attached = Union[torch.nn.Module, State]  # a model that Winnow is attached to, or its state
@@ -124,7 +125,7 @@ def _make_state(ddp: DistributedDataParallel, compressor: str, options: Dict[str
         raise UsageError("Winnow is attached to this model already")
     expect_no_other_hook(ddp)
     state = State(compressor, group=ddp.process_group, **options)
-    state.finds_unused = ddp.find_unused_parameters
+    state.finds_unused, state.rescale = ddp.find_unused_parameters, rescale_of(ddp, state)
     state.name_parameters(ddp.module.named_parameters())
     state.begin()
     put_in_slot(ddp, state)

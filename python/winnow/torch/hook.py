@@ -60,6 +60,7 @@ class State:
         self._preparing: List[_Preparing] = []
         self.marks = Marks()
         self.finds_unused = False  # whether parameters may have no gradient in a backward pass
+        self.rescale: Callable[[Sequence[torch.Tensor]], None] = lambda _: None  # this rank's share
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
         self.release: Optional[Callable[[], None]] = None  # gives the sums back to torch
         self.is_detached = False
@@ -274,6 +275,7 @@ class State:
             segments = (_library.Segment * len(used))(*[segments[i] for i in used])
             parameters, gradients = [parameters[i] for i in used], [gradients[i] for i in used]
         self.prepare(parameters, gradients)
+        self.rescale(gradients)
         place.follow(buffer)
         work = reducer.start(segments, buffer)
         self._completer.add(place, work, future, buffer)
