@@ -15,8 +15,9 @@ from winnow.torch.fsdp import attach_fsdp
 from winnow.torch.hook import State, hook
 from winnow.torch.hsdp import attach_hsdp
 from winnow.torch.look_ahead import look_ahead
+from winnow.torch.regroup import regroup
 from winnow.torch.scaler import attach_scaler
 from winnow.torch.sgd import SGD
 
 __all__ = ["AdamW", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler",
-           "detach", "enable", "hook", "look_ahead", "report", "skip_step"]
+           "detach", "enable", "hook", "look_ahead", "regroup", "report", "skip_step"]

@@ -195,6 +195,27 @@ class State:
         if self._known():
             warn_of_strangers(states, self._known())
 
+    def regroup(self, group: Optional[dist.ProcessGroup]) -> None:
+        """From here on the ranks of `group` (None: all) reduce, all of which were in the group so far:
+        after DistributedDataParallel has another one, as by its _update_process_group. Names and what
+        waits on these ranks stay, and averages apply it once, as before. What waits on the ranks that
+        have left is theirs: save their state_dict() where that counts. Every rank of `group` makes
+        this call, between a step and the next forward pass; the others close their State. Also after a
+        CommError. UsageError if gradients that were reduced wait for their step."""
+        if self.marks:
+            raise UsageError("gradients that were reduced wait for optimizer.step(): regroup after it, or "
+                             "after winnow.torch.skip_step")
+        if self.is_open:
+            timeout = timeout_of(group) if self.timeout is None else self.timeout
+            made = self._place.make_reducer(group, timeout, self.compressor, self.options)
+            was = self._reducer.transport
+            made.load(*(self._reducer.save() if rank == was.rank else None for rank in range(was.size)))
+            if self.marks.undoes:
+                made.begin_step()
+            self._reducer.close()
+            self._reducer = made
+        self.group = group
+
     def close(self) -> None:
         """Finishes calls in flight and closes the connections."""
         self._completer.close()
