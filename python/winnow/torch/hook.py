@@ -11,6 +11,7 @@ from winnow._calls import Job
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.reducer import Reducer
 from winnow.segments import Segment
+from winnow.torch.agree import agree_to_detach
 from winnow.torch.buckets import gradients_of, spans_of
 from winnow.torch.checkpoint import Owner, pack, unpack, warn_of_strangers
 from winnow.torch.completer import ACTIVITY, Completer
@@ -224,26 +225,35 @@ class State:
         self._forget()
 
     def detach(self) -> None:
-        """Closes it for good, and torch sums again. UsageError if this model's gradients are in the
-        units of one of Winnow's optimizers."""
+        """Closes it for good, and torch sums again. UsageError on all ranks if this model's gradients are
+        in the units of one of Winnow's optimizers on one."""
         if self.release is None:
             raise UsageError("this State is not that of a model that Winnow is attached to")
-        if self.marks:
-            raise UsageError("gradients that were reduced wait for optimizer.step(): detach after it, or "
-                             "after winnow.torch.skip_step")
-        if self.is_prepared and any(one.leave is None and one.prepare() is not None
-                                    for one in self._preparing):
-            raise UsageError("an optimizer of winnow.torch moves this model, in units of its own: drop "
-                             "it before detach, and make one of torch's afterwards")
-        if any(word.startswith("op=") for word in self.reducer.options.split() if word != "op=average"):
-            raise UsageError("op= is not the average, and torch's own sums are averages: detach would "
-                             "change them")
+        refusal = self._why_not_detach()
+        if any(one.leave for one in self._preparing):  # on all ranks or on none
+            agree_to_detach(self.group, refusal, lambda: [one.prepare() is not None for one in self._preparing
+                                                          if one.leave])
+        elif refusal:
+            raise UsageError(refusal)
         release, leaving = self.release, [one.leave() for one in self._preparing if one.leave]
         for leave in filter(None, leaving):
             leave()
         self.close()
         self.is_detached = True
         release()
+
+    def _why_not_detach(self) -> str:
+        """Empty if nothing is against it."""
+        if self.marks:
+            return ("gradients that were reduced wait for optimizer.step(): detach after it, or after "
+                    "winnow.torch.skip_step")
+        if self.is_prepared and any(one.leave is None and one.prepare() is not None
+                                    for one in self._preparing):
+            return ("an optimizer of winnow.torch moves this model, in units of its own: drop it before "
+                    "detach, and make one of torch's afterwards")
+        if any(word.startswith("op=") for word in self.reducer.options.split() if word != "op=average"):
+            return ("op= is not the average, and torch's own sums are averages: detach would change them")
+        return ""
 
     def _segments(self, bucket: dist.GradBucket) -> Any:
         """A bucket's parameters as the library takes them. Only addresses change from step to
