@@ -20,11 +20,12 @@ import life_cases
 import marks_cases
 import optimizer_cases
 import state_cases
+import unapplied_cases
 import warning_cases
 from torch_harness import DEVICE, say
 
 MODULES = [optimizer_cases, attach_cases, marks_cases, warning_cases, state_cases, life_cases, group_cases,
-           fsdp_cases, hsdp_cases, hook_cases]
+           unapplied_cases, fsdp_cases, hsdp_cases, hook_cases]
 if DEVICE.type == "cuda":
     for sharded in fsdp_cases, hsdp_cases:  # over gloo torch shards in host memory alone
         MODULES.remove(sharded)

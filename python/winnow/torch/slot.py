@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
 from winnow.torch.hook import State, hook
+from winnow.torch.unapplied import unapplied_of
 
 
 class Slot:
@@ -50,6 +51,9 @@ def winnow_hook(slot: Slot, bucket: dist.GradBucket) -> torch.futures.Future[tor
     if slot.state is None:
         return allreduce_hook(slot.group, bucket)
     slot.expect_one_group()
+    unapplied = unapplied_of(slot.state)
+    if unapplied is not None:
+        unapplied.reduce(bucket)
     return hook(slot.state, bucket)
 
 
