@@ -49,7 +49,6 @@ def stand_in():
         gpu = arguments and (_is_gpu(arguments[0]) or isinstance(arguments[0], int))
         return move(self, *((HOST, *arguments[1:]) if gpu else arguments), **keywords)
 
-    @functools.wraps(init)
     def on_host(self, module, device_ids=None, output_device=None, *arguments, **keywords):
         init(self, module, None, None, *arguments, **keywords)
 

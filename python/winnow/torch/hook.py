@@ -201,16 +201,17 @@ class State:
         after DistributedDataParallel has another one, as by its _update_process_group. Names and what
         waits on these ranks stay, and averages apply it once, as before. What waits on the ranks that
         have left is theirs: save their state_dict() where that counts. Every rank of `group` makes
-        this call, between a step and the next forward pass; the others close their State. Also after a
-        CommError. UsageError if gradients that were reduced wait for their step."""
+        this call, between a step and the next forward pass; the others close their State. UsageError if
+        gradients that were reduced wait for their step. CommError if a call has failed: ranks may then
+        be apart by a call, so detach, and attach anew."""
         if self.marks:
             raise UsageError("gradients that were reduced wait for optimizer.step(): regroup after it, or "
                              "after winnow.torch.skip_step")
         if self.is_open:
+            held, was = self._reducer.save(), self._reducer.transport
             timeout = timeout_of(group) if self.timeout is None else self.timeout
             made = self._place.make_reducer(group, timeout, self.compressor, self.options)
-            was = self._reducer.transport
-            made.load(*(self._reducer.save() if rank == was.rank else None for rank in range(was.size)))
+            made.load(*(held if rank == was.rank else None for rank in range(was.size)))
             if self.marks.undoes:
                 made.begin_step()
             self._reducer.close()
