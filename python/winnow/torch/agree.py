@@ -1,6 +1,6 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks tell each other before a call that waits for all of them."""
+"""What ranks exchange before a call that waits for all of them."""
 import gc
 from typing import Any, Callable, List, Optional
 
