@@ -113,6 +113,18 @@ void add(SavedParameter& into, const SavedParameter& from, float scale) {
   }
 }
 
+/// What a rank held goes on, alone, as rank `rank` of `ranks`.
+SavedState go_on(SavedState state, int rank, int ranks, float scale) {
+  state.ranks = static_cast<std::uint32_t>(ranks);
+  state.rank = static_cast<std::uint32_t>(rank);
+  for (SavedParameter& parameter : state.parameters) {
+    for (float& waiting : parameter.residual) waiting *= scale;
+    const std::uint64_t dirty = parameter.residual.empty() ? 0 : 1;
+    for (SavedPiece& piece : parameter.pieces) piece = {.turn = piece.turn, .dirty = dirty};
+  }
+  return state;
+}
+
 }  // namespace
 
 std::vector<std::byte> to_bytes(const SavedState& state) {
@@ -186,6 +198,18 @@ SavedState from_bytes(std::span<const std::byte> bytes) {
 SavedState take_over(std::span<const std::span<const std::byte>> states, int rank, int ranks,
                      bool averages) {
   WINNOW_EXPECTS(!states.empty(), "load is given no state");
+  const auto scale_from = [&](std::uint32_t old_ranks) {
+    return averages ? static_cast<float>(ranks) / static_cast<float>(old_ranks) : 1.0F;
+  };
+  const auto is_given = [](std::span<const std::byte> state) { return state.data() != nullptr; };
+  if (states.size() > 1 && std::ranges::count_if(states, is_given) == 1) {
+    SavedState one = from_bytes(*std::ranges::find_if(states, is_given));
+    WINNOW_EXPECTS(states.size() == one.ranks,
+                   "load is given one of " + std::to_string(states.size()) +
+                       " states, and there were " + std::to_string(one.ranks) + " ranks");
+    const float scale = scale_from(one.ranks);
+    return go_on(std::move(one), rank, ranks, scale);
+  }
   const auto my_rank = static_cast<std::uint32_t>(rank), now = static_cast<std::uint32_t>(ranks);
   SavedState mine;
   std::uint32_t before = 0;
@@ -228,7 +252,7 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
                  "load is given " + std::to_string(states.size()) + " of the states of " +
                      std::to_string(before) + " ranks: must be all of them" +
                      (before == now ? ", or that of rank " + std::to_string(rank) : ""));
-  const float scale = averages ? static_cast<float>(ranks) / static_cast<float>(before) : 1.0F;
+  const float scale = scale_from(before);
   for (const auto& [old_rank, place] : of_rank) {
     for (const SavedParameter& parameter : from_bytes(states[place]).parameters) {
       if (parameter.residual.empty()) continue;

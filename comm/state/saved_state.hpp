@@ -55,8 +55,9 @@ SavedState from_bytes(std::span<const std::byte> bytes);
 /// rank, in any order; for as many ranks as before this rank's own is enough. Mass is conserved: a
 /// residual goes to the rank whose number is the old one's modulo `ranks`. Where results are
 /// averages it is scaled, since it was to be divided by the old number of ranks. A rank goes on
-/// with the moments of the old rank whose number is its own modulo their number. UsageError
-/// if states are missing, double or of different steps.
+/// with the moments of the old rank whose number is its own modulo their number. One state among
+/// spans without memory, as many as old ranks in all, goes on on this rank: what the others held is
+/// left to them. UsageError if states are missing, double or of different steps.
 SavedState take_over(std::span<const std::span<const std::byte>> states, int rank, int ranks,
                      bool averages);
 

@@ -375,8 +375,9 @@ size_t winnow_state_bytes(const winnow_state* state);
 void winnow_state_destroy(winnow_state* state);
 
 /* Continues from states that a job has saved after the same call on each of its ranks: this rank's
-   own, or those of all old ranks, in any order, if there were more or fewer ranks. On every rank,
-   before its first call. */
+   own, or those of all old ranks, in any order, if there were more or fewer ranks; or its own with
+   NULL in the place of every other old rank's, where some have left: what they held stays theirs,
+   and averages of what waits here stay what they were. On every rank, before its first call. */
 int winnow_reducer_load(winnow_reducer* reducer, const void* const* states, const size_t* bytes,
                         size_t count);
 

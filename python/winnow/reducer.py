@@ -245,19 +245,20 @@ class Reducer(Bound):
 
         return self._call(copy)
 
-    def load(self, *states: bytes) -> None:
+    def load(self, *states: Optional[bytes]) -> None:
         """Continues from states that a job has saved after the same call on each of its ranks: this
         rank's own, which gives the bits that it would have given (name a schedule: "auto" may
         choose another one); or those of all old ranks, in any order, if there were more or fewer.
-        What waited is then applied once all the same. On every rank, before its first call. Raises
+        What waited is then applied once all the same. Or its own with None in the place of every other
+        old rank's: what the others held is left to them. On every rank, before its first call. Raises
         UsageError for anything else."""
         try:
-            given = [bytes(memoryview(state)) for state in states]
+            given = [None if state is None else bytes(memoryview(state)) for state in states]
         except TypeError as error:
             raise UsageError("load takes what save has returned, as bytes, one argument for each "
                              "state") from error
         data = (ctypes.c_char_p * len(given))(*given)
-        sizes = (ctypes.c_size_t * len(given))(*map(len, given))
+        sizes = (ctypes.c_size_t * len(given))(*(len(state or b"") for state in given))
         self._call(library.winnow_reducer_load, data, sizes, len(given))
 
     @property

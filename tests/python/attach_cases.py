@@ -125,6 +125,9 @@ def case_attach_documented():
         kinds = ", ".join(f"`torch.optim.{kind.__name__}`" for kind in recipe.kinds)
         row = f"| {kinds} | `{recipe.compressor}` | `{recipe.schedule}` |"
         expect(row in documented, f"docs/convergence.md has {row}")
+        wanted = f"`{recipe.compressor}`, `{recipe.schedule}` |", f"({recipe.fewer})", f"| {recipe.loss} |"
+        expect(any(all(part in line for part in wanted) for line in documented.splitlines()),
+               f"docs/convergence.md has {wanted}")
 
 
 def case_attach_passes():

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import attach_cases
 import clip_cases
 import fsdp_cases
+import group_cases
 import hook_cases
 import hsdp_cases
 import life_cases
@@ -22,11 +23,12 @@ import optimizer_cases
 import report_cases
 import restart_cases
 import state_cases
+import unapplied_cases
 import warning_cases
 from torch_harness import DEVICE, say
 
 MODULES = [optimizer_cases, attach_cases, clip_cases, marks_cases, warning_cases, state_cases, life_cases,
-           restart_cases, fsdp_cases, hsdp_cases, report_cases, hook_cases]
+           restart_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, report_cases, hook_cases]
 if DEVICE.type == "cuda":
     for sharded in fsdp_cases, hsdp_cases:  # over gloo torch shards in host memory alone
         MODULES.remove(sharded)

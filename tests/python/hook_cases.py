@@ -11,6 +11,7 @@ import weakref
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import winnow
@@ -375,7 +376,7 @@ def case_data_workers():
 
 def case_enable():
     """Last: all later models are attached, to the optimizer that moves them, after its first step."""
-    winnow.torch.enable("topk:0.01", min_bytes=0, **FIXED)
+    winnow.torch.enable("topk:0.01", only=lambda ddp: not ddp._comm_hooks, min_bytes=0, **FIXED)
     expect_refused(winnow.torch.enable)
     for kind, settings in ((torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
                            (torch.optim.AdamW, {"lr": 1e-3})):
@@ -403,6 +404,12 @@ def case_enable():
         expect_equal_replicas(ddp)
         expect(pairing_of(optimizer) is None, "what is detached stays so")
         expect_refused(lambda: winnow.torch.report(ddp))
+
+    ddp = DistributedDataParallel(network())
+    ddp.register_comm_hook(None, fp16_compress_hook)
+    step(ddp, torch.optim.RMSprop(ddp.parameters()), 0)
+    expect_refused(lambda: winnow.torch.report(ddp))
+    expect_equal_replicas(ddp)
 
     ddp = DistributedDataParallel(network())
     two = [torch.optim.SGD(part.parameters(), lr=0.05) for part in (ddp.module[0], ddp.module[3])]

@@ -191,6 +191,31 @@ def case_detach_optimizer():
         expect_equal_replicas(ddp)
 
 
+def case_detach_dropped():
+    """Ranks agree on whether there is an optimizer, or all refuse."""
+    for kind in KINDS:
+        ddp, optimizer = attached(kind)
+        for number in range(2):
+            step(ddp, optimizer, number)
+        if dist.get_rank() != 0:
+            optimizer = None
+        expect_refusal_of("gone on ranks 1", lambda: winnow.torch.detach(ddp))
+        gc.disable()
+        loop = [optimizer]
+        loop.append(loop)
+        del optimizer, loop
+        winnow.torch.detach(ddp)
+        gc.enable()
+        expect_refused(lambda: winnow.torch.report(ddp))
+
+        ddp, optimizer = attached(kind)
+        if dist.get_rank() == 0:
+            state_of(ddp).marks.add(ddp.module[0].weight, "0.weight", optimizer)
+        expect_refusal_of("wait for optimizer.step()", lambda: winnow.torch.detach(ddp))
+        state_of(ddp).marks.clear()
+        winnow.torch.detach(ddp)
+
+
 def case_refused_attach():
     """A refusal of attach leaves nothing behind."""
     ddp = DistributedDataParallel(network())

@@ -52,6 +52,11 @@ expect 0 '^balanced +[0-9.]+ ms +[0-9,]+ +[0-9,]+$' explain --topology 2x2 --cou
 expect 0 '^compressor +topk:0.01: ' explain --topology 2x2 --count 1M --compressor ' TopK : 1%'
 expect 0 'topk:0.01@gather' simulate --topology 2x1 --count 1M --compressor TOPK:1% --schedule Gather
 expect 0 '^2 +[0-9,]+ ' explain --topology 2x2 --count 1M
+expect 0 '^optimizer +Adam, AdamW of torch take topk:0.05,sign over balanced:$' explain --optimizer AdamW \
+  --topology 4x1 --count 1M
+expect 0 '^compressor +topk:0.03,int4: ' explain --optimizer sgd --topology 4x1 --count 1M
+expect 2 "mean 'adam'" explain --optimizer adan
+expect 2 'excludes' explain --optimizer sgd --compressor topk:0.01
 expect 0 '^speed-up +[0-9.]+x$' explain --topology 3,1,2 --count 64k --schedule gather
 expect 0 '^schedule +gather: ' explain --topology 4x1 --count 64k --schedule two_level:gather
 expect 0 '^ +\(schedule=two_level:gather, one rank on every node\)$' explain --topology 4x1 \

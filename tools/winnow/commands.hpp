@@ -17,6 +17,7 @@ void topo(const std::string& text);
 struct ExplainRequest {
   std::string topology = "4x1", count = "25.6M", links;
   std::string compressor = "topk:0.01", schedule = "balanced";
+  std::string optimizer;  ///< of torch, whose recipe takes the place of both; or empty
   std::size_t transfers = 8;
 };
 void explain(const ExplainRequest& request);

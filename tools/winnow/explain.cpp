@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
+#include <optional>
 
 #include "comm/plan/checked_options.hpp"
 #include "comm/plan/planner.hpp"
@@ -9,6 +10,7 @@
 #include "comm/schedule/schedule.hpp"
 #include "tools/winnow/commands.hpp"
 #include "tools/winnow/format.hpp"
+#include "tools/winnow/recipes.hpp"
 
 namespace tool {
 
@@ -54,8 +56,11 @@ void write_transfers(const Prediction& prediction, std::size_t most) {
 }  // namespace
 
 void explain(const ExplainRequest& request) {
+  const std::optional<Recipe> recipe =
+      request.optimizer.empty() ? std::nullopt : std::optional(recipe_of(request.optimizer));
   const winnow::Options options =
-      winnow::comm::checked({.compressor = request.compressor, .schedule = request.schedule});
+      winnow::comm::checked({.compressor = recipe ? recipe->compressor : request.compressor,
+                             .schedule = recipe ? recipe->schedule : request.schedule});
   Scenario scenario{.topology = winnow::Topology::parse(request.topology),
                     .links = winnow::LinkModel::parse(request.links),
                     .count = parse_count(request.count),
@@ -71,6 +76,12 @@ void explain(const ExplainRequest& request) {
   const auto& schedule = *prediction.schedule;
   const int ranks = scenario.topology.ranks();
 
+  if (recipe) {
+    std::cout << "optimizer   " << recipe->optimizers << " of torch take " << recipe->compressor
+              << " over " << recipe->schedule << ":\n            "
+              << "bytes a step " << recipe->fewer << ", held-out loss " << recipe->loss
+              << " to dense on 4 ranks (docs/convergence.md)\n";
+  }
   std::cout << "topology    " << scenario.topology.to_string() << ", " << ranks << " ranks\n"
             << "links       " << scenario.links.to_string() << '\n'
             << "bucket      " << count_text(scenario.count) << " elements of float32\n"

@@ -34,9 +34,14 @@ void add_explain(CLI::App& app) {
   command->option_defaults()->always_capture_default();
   command->add_option("--topology", request->topology, "2x4, or 3,1,2: ranks on each node");
   command->add_option("--count", request->count, kCount);
-  command->add_option("--compressor", request->compressor, "as in WINNOW_COMPRESSOR");
-  command->add_option("--schedule", request->schedule,
-                      "as in WINNOW_SCHEDULE: gather, two_level, auto");
+  CLI::Option* const compressor =
+      command->add_option("--compressor", request->compressor, "as in WINNOW_COMPRESSOR");
+  CLI::Option* const schedule = command->add_option(
+      "--schedule", request->schedule, "as in WINNOW_SCHEDULE: gather, two_level, auto");
+  command
+      ->add_option("--optimizer", request->optimizer,
+                   "sgd, adam or adamw of torch: what winnow.torch.attach chooses for it, and why")
+      ->excludes(compressor, schedule);
   command->add_option("--links", request->links,
                       "words of inter=LATENCY,BANDWIDTH intra=LATENCY,BANDWIDTH pass=BANDWIDTH, "
                       "such as 'inter=50us,1Gbit/s'");

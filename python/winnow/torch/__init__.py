@@ -15,11 +15,12 @@ from winnow.torch.fsdp import attach_fsdp
 from winnow.torch.hook import State, hook
 from winnow.torch.hsdp import attach_hsdp
 from winnow.torch.look_ahead import look_ahead
+from winnow.torch.regroup import regroup
 from winnow.torch.report import metrics, report
 from winnow.torch.restart import load_checkpoint, save_checkpoint
 from winnow.torch.scaler import attach_scaler
 from winnow.torch.sgd import SGD
 
 __all__ = ["AdamW", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler",
-           "detach", "enable", "hook", "load_checkpoint", "look_ahead", "metrics", "report", "save_checkpoint",
-           "skip_step"]
+           "detach", "enable", "hook", "load_checkpoint", "look_ahead", "metrics", "regroup", "report",
+           "save_checkpoint", "skip_step"]

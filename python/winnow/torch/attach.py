@@ -13,6 +13,8 @@ from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import RECIPES, Recipe, recipe_of
 from winnow.torch.slot import expect_no_other_hook, put_in_slot
 from winnow.torch.twins import Twins
+from winnow.torch.unapplied import unapplied_of, watch_sums
+from winnow.torch.uneven import rescale_of
 from winnow.torch.watch import states, step_anyway, watch
 
 Attached = Union[torch.nn.Module, State]  # a model that Winnow is attached to, or its state
@@ -60,7 +62,9 @@ def attach(ddp, optimizer=None, compressor=None, *, anyway=False, **options):
     if not isinstance(ddp, DistributedDataParallel):
         raise UsageError(f"attach takes a DistributedDataParallel, not a {type(ddp).__name__}")
     if optimizer is None:
-        return _make_state(ddp, compressor or "topk:0.01", options)
+        state = _make_state(ddp, compressor or "topk:0.01", options)
+        watch_sums(ddp, state)
+        return state
     inner = _unwrap(optimizer)
     recipe = expect_recipe(inner, anyway)
     state = states.get(ddp)
@@ -129,7 +133,7 @@ def _make_state(ddp: DistributedDataParallel, compressor: str, options: Dict[str
         raise UsageError("Winnow is attached to this model already")
     expect_no_other_hook(ddp)
     state = State(compressor, group=ddp.process_group, **options)
-    state.finds_unused = ddp.find_unused_parameters
+    state.finds_unused, state.rescale = ddp.find_unused_parameters, rescale_of(ddp, state)
     state.name_parameters(ddp.module.named_parameters())
     state.begin()
     put_in_slot(ddp, state)
@@ -175,10 +179,13 @@ def skip_step(model: Attached) -> None:
     """In place of an optimizer's step that is left out, on all ranks: by the gradients that were
     reduced last no step will be made. From the second call on this undoes what they did to the
     residuals, for which the reducer keeps a copy of them from the first call on; at the first, what
-    was not sent of these gradients still comes later."""
+    was not sent of these gradients still comes later. So call it once before training, where steps
+    will be left out."""
     state = state_of(model)
     if state.marks.undoes:
         state.reducer.discard_step()
     state.marks.undoes = True
     state.marks.clear()
+    if (unapplied := unapplied_of(state)) is not None:
+        unapplied.clear()
     state.reducer.begin_step()

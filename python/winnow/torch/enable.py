@@ -3,7 +3,7 @@
 """One line for programs in which a framework makes the DistributedDataParallel."""
 import functools
 import weakref
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -17,14 +17,23 @@ from winnow.torch.slot import was_attached
 from winnow.torch.twins import Twins
 from winnow.torch.watch import meetings, watch
 
+Only = Callable[[DistributedDataParallel], bool]
+
+
+class _Arguments(NamedTuple):
+    """Of enable."""
+
+    compressor: Optional[str]
+    only: Optional[Only]
+    anyway: bool
+    options: Dict[str, Any]
+
 
 class _Later:
     """Of one model: torch's sums until an optimizer moves its parameters, then Winnow's."""
 
-    def __init__(self, ddp: DistributedDataParallel, anyway: bool, compressor: Optional[str],
-                 options: Dict[str, Any]):
-        self._ddp, self._anyway = weakref.ref(ddp), anyway
-        self._compressor, self._options = compressor, options
+    def __init__(self, ddp: DistributedDataParallel, arguments: _Arguments):
+        self._ddp, self._arguments = weakref.ref(ddp), arguments
         self._state: Optional[State] = None
         self._twins = Twins(ddp, None)  # a step, and so meet, may come inside of a forward pass
 
@@ -38,29 +47,39 @@ class _Later:
             return
         if self._state.is_detached if self._state is not None else was_attached(ddp):
             return  # the program has detached it, or attached it by itself
-        recipe = expect_recipe(optimizer, self._anyway)
+        given = self._arguments
+        if self._state is None and given.only is not None and not given.only(ddp):
+            return
+        recipe = expect_recipe(optimizer, given.anyway)
         if self._state is None:
-            self._state = state_for(ddp, recipe, self._compressor, self._options, self._twins)
-        pair(optimizer, self._state, self._anyway)
+            self._state = state_for(ddp, recipe, given.compressor, dict(given.options), self._twins)
+        pair(optimizer, self._state, given.anyway)
 
 
-def enable(compressor: Optional[str] = None, *, anyway: bool = False, **options: Any) -> None:
+def enable(compressor: Optional[str] = None, *, only: Optional[Only] = None, anyway: bool = False,
+           **options: Any) -> None:
     """Attaches every DistributedDataParallel that is made from here on to the optimizers that move
     its parameters, as attach(ddp, optimizer) with these arguments: for frameworks that make both
     themselves (Lightning, the trainer of Hugging Face). An optimizer is known from its first step on,
-    so the sums before that are dense. Once per process.
+    so the sums before that are dense. `only(ddp)` says whether a model is one of those; it is asked
+    before a step, on all ranks, and leaves the others to torch, such as models with another hook:
+
+        winnow.torch.enable(only=lambda ddp: not ddp._comm_hooks)
+
+    Once per process.
 
     Raises UsageError if it was called before, and what attach raises in an optimizer's first step.
     """
     init = DistributedDataParallel.__init__
     if hasattr(init, "__wrapped__"):
         raise UsageError("Winnow is enabled already")
+    given = _Arguments(compressor, only, anyway, options)
     later: "weakref.WeakKeyDictionary[DistributedDataParallel, _Later]" = weakref.WeakKeyDictionary()
 
     @functools.wraps(init)
     def attached(self: DistributedDataParallel, *arguments: Any, **keywords: Any) -> None:
         init(self, *arguments, **keywords)
-        later[self] = _Later(self, anyway, compressor, dict(options))
+        later[self] = _Later(self, given)
         frameworks.follow()  # checkpoints come before the first step, too
 
     def meet(optimizer: torch.optim.Optimizer) -> None:

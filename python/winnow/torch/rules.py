@@ -9,7 +9,8 @@ import abc
 import ctypes
 import inspect
 import math
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Type
 
 import torch
 from torch.optim.sgd import sgd
@@ -193,10 +194,20 @@ class Recipe(NamedTuple):
     rule: Rule
     compressor: str
     schedule: str
+    fewer: str  # bytes a step
+    loss: str  # beside dense sums
 
 
-RECIPES = (Recipe((torch.optim.SGD,), Sgd(), "topk:0.03,int4", "balanced"),
-           Recipe((torch.optim.Adam, torch.optim.AdamW), Adam(), "topk:0.05,sign", "balanced"))
+def _read_recipes() -> Iterator[Recipe]:
+    rules: Dict[str, Rule] = {"SGD": Sgd(), "Adam": Adam()}
+    for line in Path(__file__).with_name("recipes.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            names, *words = (word.strip() for word in line.split("|"))
+            kinds = names.split(", ")
+            yield Recipe(tuple(getattr(torch.optim, kind) for kind in kinds), rules[kinds[0]], *words)
+
+
+RECIPES = tuple(_read_recipes())
 
 
 def recipe_of(optimizer: torch.optim.Optimizer) -> Optional[Recipe]:

@@ -10,6 +10,7 @@ import torch
 from winnow._library import UsageError
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.hook import State
+from winnow.torch.unapplied import unapplied_of
 
 
 class _Follower:
@@ -64,6 +65,8 @@ class _Follower:
     def _follow(state: State, skipped: bool, factor: float) -> None:
         if skipped:
             state.reducer.discard_step()
+            if (unapplied := unapplied_of(state)) is not None:
+                unapplied.clear()
         if factor != 1:
             state.reducer.scale_residuals(factor)
         state.reducer.begin_step()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a DistributedDataParallel calls for its gradients, which it keeps for good."""
 import weakref
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
@@ -11,27 +11,49 @@ from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
 from winnow.torch.hook import State, hook
+from winnow.torch.unapplied import unapplied_of
 
 
 class Slot:
-    """The State that reduces a model's gradients now; None: torch sums them itself."""
+    """The State that reduces a model's gradients now; None: torch sums them itself. `model` is a weak
+    reference."""
 
-    def __init__(self, group: Optional[dist.ProcessGroup]):
-        self.group = group
+    def __init__(self, model: Callable[[], Optional[DistributedDataParallel]]):
+        self._model = model
         self.state: Optional[State] = None
 
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The model's, which may change."""
+        return self._model().process_group
+
+    def expect_one_group(self) -> None:
+        """UsageError if other ranks reduce than the model's."""
+        if self.state.group is not self.group:
+            raise UsageError("the DistributedDataParallel has another process group than Winnow, by "
+                             "_update_process_group: call winnow.torch.regroup(ddp) on all of its ranks "
+                             "before the next forward pass")
+
     def __reduce__(self) -> Any:
-        return Slot, (None,)  # a copy of the model has a new reducer, which calls nobody
+        return Slot, (_nobody,)  # a copy of the model has a new reducer, which calls nobody
 
     def clear(self) -> None:
         """From the next backward pass on torch sums."""
         self.state = None
 
 
+def _nobody() -> None:
+    return None
+
+
 def winnow_hook(slot: Slot, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Its name is what torch logs."""
     if slot.state is None:
         return allreduce_hook(slot.group, bucket)
+    slot.expect_one_group()
+    unapplied = unapplied_of(slot.state)
+    if unapplied is not None:
+        unapplied.reduce(bucket)
     return hook(slot.state, bucket)
 
 
@@ -65,7 +87,7 @@ def put_in_slot(ddp: DistributedDataParallel, state: State) -> None:
     """From the next backward pass on `state` reduces the gradients of `ddp`."""
     slot = _slots.get(ddp)
     if slot is None:
-        slot = Slot(ddp.process_group)
+        slot = Slot(weakref.ref(ddp))
         ddp.register_comm_hook(slot, winnow_hook)
         _slots[ddp] = slot
     slot.state, state.release = state, slot.clear

@@ -12,6 +12,7 @@ from winnow._library import UsageError
 from winnow.torch.hook import State
 from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import Adam, as_of_torch, default_scale, recipe_of
+from winnow.torch.unapplied import unapplied_of
 from winnow.torch.untied import expect_tied
 from winnow.torch.warn import warn
 
@@ -75,8 +76,12 @@ def _check(optimizer: torch.optim.Optimizer, pairing: "Pairing | None", state: S
     if prepared is not None:
         raise UsageError(f"{name} moves {state.name_of(prepared)}, whose gradient another optimizer, "
                          "one of winnow.torch, has prepared for its own step")
+    if (unapplied := unapplied_of(state)) is not None:
+        unapplied.step()
     if not state.is_open or state.lossless:
         return
+    if pairing is None and state.marks.undoes:
+        state.reducer.begin_step()  # what this step applies is not undone any more
     _warn_of_losses(optimizer, pairing, state)
     _steps[state] = _steps.get(state, 0) + 1
     if _steps[state] == DENSE_STEPS:

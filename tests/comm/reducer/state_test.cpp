@@ -238,6 +238,39 @@ TEST(State, HandsOnMoments) {
   }
 }
 
+/// Where ranks have left, one that stays goes on alone, under any number: averages over fewer ranks
+/// apply what it held once, as before.
+TEST(State, GoesOnAlone) {
+  comm::SavedState state{
+      .ranks = 4, .rank = 3, .calls = 5, .parameters = {{.id = 1, .count = 2, .piece_length = 2}}};
+  state.parameters[0].pieces = {{.turn = 7, .dirty = 1, .confined_to = 2}};
+  state.parameters[0].residual = {8, -4};
+  state.parameters[0].counted = 5;
+  state.parameters[0].moment = {1, 3};
+  const Bytes bytes = comm::to_bytes(state);
+  const std::vector<std::span<const std::byte>> four = {{}, {}, {}, bytes};
+  for (const bool averages : {false, true}) {
+    const comm::SavedState moved = comm::take_over(four, 1, 2, averages);
+    EXPECT_EQ(moved.ranks, 2U);
+    EXPECT_EQ(moved.rank, 1U);
+    EXPECT_EQ(moved.calls, 5U);
+    const comm::SavedParameter& parameter = moved.parameters.at(0);
+    EXPECT_EQ(parameter.residual,
+              averages ? (std::vector<float>{4, -2}) : (std::vector<float>{8, -4}));
+    EXPECT_EQ(parameter.counted, 5U);
+    EXPECT_EQ(parameter.moment, (std::vector<float>{1, 3}));
+    EXPECT_EQ(parameter.pieces.at(0).turn, 7U);
+    EXPECT_EQ(parameter.pieces.at(0).dirty, 1U);
+    EXPECT_EQ(parameter.pieces.at(0).confined_to, 0U);
+  }
+  const std::vector<std::span<const std::byte>> three = {{}, bytes, {}};
+  EXPECT_THROW(comm::take_over(three, 1, 2, true), UsageError);
+  const std::vector<std::span<const std::byte>> two_given = {bytes, bytes, {}, {}};
+  EXPECT_THROW(comm::take_over(two_given, 1, 2, true), UsageError);
+  const std::vector<std::span<const std::byte>> none_given = {{}, {}, {}, {}};
+  EXPECT_THROW(comm::take_over(none_given, 1, 2, true), UsageError);
+}
+
 /// A count or a number of pieces that only a digest of its own makes good allocates nothing.
 TEST(State, TrustsNoNumber) {
   comm::SavedState state{.parameters = {{.id = 1, .count = 8, .piece_length = 8}}};
