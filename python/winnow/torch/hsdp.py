@@ -59,12 +59,8 @@ class ShardedState(State):
             segments = [Segment(output, id_of(f"{prefix}/{output.numel()}"), prefix, 2)]
         self.overlap.count(prefix)
         with self.place_at(output.device).in_turn(), torch.profiler.record_function(ACTIVITY):
-<<<<<<< HEAD
-            self.reducer.all_reduce_bucket(segments + norms)
-=======
             with self.overlap.blocking():
-                self.reducer.all_reduce_bucket(segments)
->>>>>>> report
+                self.reducer.all_reduce_bucket(segments + norms)
 
 
 class _AllReduce:
