@@ -24,6 +24,8 @@ LibSsl::LibSsl() {
   library.find("SSL_CTX_set_ciphersuites", set_suites);
   library.find("SSL_CTX_set_default_read_buffer_len", set_read_buffer);
   library.find("SSL_CTX_set_verify", set_verify);
+  library.find("SSL_CTX_set_default_passwd_cb", set_passphrase);
+  library.find("SSL_CTX_set_default_passwd_cb_userdata", set_passphrase_data);
   library.find("SSL_CTX_use_certificate_chain_file", use_certificate);
   library.find("SSL_CTX_use_PrivateKey_file", use_key);
   library.find("SSL_CTX_check_private_key", check_key);

@@ -55,6 +55,8 @@ struct LibSsl {
   int (*set_suites)(SslContext*, const char*) = nullptr;
   void (*set_read_buffer)(SslContext*, std::size_t) = nullptr;
   void (*set_verify)(SslContext*, int, void*) = nullptr;
+  void (*set_passphrase)(SslContext*, int (*)(char*, int, int, void*)) = nullptr;
+  void (*set_passphrase_data)(SslContext*, void*) = nullptr;
   int (*use_certificate)(SslContext*, const char*) = nullptr;
   int (*use_key)(SslContext*, const char*, int) = nullptr;
   int (*check_key)(const SslContext*) = nullptr;

@@ -2,13 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/tls.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -56,6 +60,22 @@ void expect_done(int returned, const char* what) {
   if (returned != 1) throw CommError(std::string(what) + ": " + reason_of_errors());
 }
 
+/// Before OpenSSL does: it does not say why it cannot.
+void expect_readable(const char* what, const std::string& path) {
+  const std::string named = std::string("TLS: ").append(what).append(" '").append(path) + "': ";
+  std::error_code error;
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  WINNOW_EXPECTS(file >= 0, named + std::generic_category().message(errno));
+  ::close(file);
+  WINNOW_EXPECTS(!std::filesystem::is_directory(path, error), named + "is a directory");
+}
+
+/// OpenSSL would ask for a passphrase on the terminal, past every deadline.
+int refuse_passphrase(char*, int, int, void* asked) {
+  *static_cast<bool*>(asked) = true;
+  return -1;
+}
+
 void expect_file(int returned, const char* what, const std::string& path) {
   WINNOW_EXPECTS(returned == 1,
                  std::string("TLS: ").append(what).append(" '").append(path).append("': ").append(
@@ -79,9 +99,20 @@ void expect_files(const TcpTls& options) {
 
 void use_files(SslContext* context, const TcpTls& options) {
   const LibSsl& ssl = libssl();
+  expect_readable("the certificate", options.certificate);
+  expect_readable("the key", options.key);
+  expect_readable("the authority", options.authority);
+  bool is_encrypted = false;
+  ssl.set_passphrase(context, &refuse_passphrase);
+  ssl.set_passphrase_data(context, &is_encrypted);
   expect_file(ssl.use_certificate(context, options.certificate.c_str()), "the certificate",
               options.certificate);
-  expect_file(ssl.use_key(context, options.key.c_str(), kPem), "the key", options.key);
+  const int has_key = ssl.use_key(context, options.key.c_str(), kPem);
+  ssl.set_passphrase_data(context, nullptr);
+  WINNOW_EXPECTS(!is_encrypted, "TLS: the key '" + options.key +
+                                    "' is encrypted, and nobody is asked for a passphrase: store "
+                                    "it without one, readable by its owner alone");
+  expect_file(has_key, "the key", options.key);
   expect_file(ssl.check_key(context), "the key", options.key);
   expect_file(ssl.load_authority(context, options.authority.c_str(), nullptr), "the authority",
               options.authority);
@@ -233,7 +264,9 @@ int TlsSession::fail(int returned) {
   } else {
     problem_ = "TLS: " + reason_of_errors();
     const long verified = functions.verified(ssl_of(session_));
-    if (verified != 0) problem_.append(" (").append(libcrypto().verify_text(verified)).append(")");
+    constexpr long kUnspecified = 1;  // also where a key is shared and nothing is verified
+    if (verified > kUnspecified)
+      problem_.append(" (").append(libcrypto().verify_text(verified)).append(")");
   }
   return -1;
 }

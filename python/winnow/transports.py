@@ -197,8 +197,20 @@ def can_have_secret() -> bool:
 Tls = Union[None, str, Sequence[str]]
 
 
-def _tcp_options(interfaces: Optional[str], secret: Optional[str], tls: Tls) -> TcpOptions:
-    given = {"interfaces": interfaces, "secret": secret, "tls": tls}
+Secret = Union[None, str, bytes]
+
+
+def _bytes_of(secret: Union[str, bytes]) -> bytes:
+    """A secret for the library. No error shows it."""
+    given = secret.encode(errors="replace") if isinstance(secret, str) else secret
+    if not isinstance(given, bytes) or b"\0" in given:
+        raise UsageError(f"secret is of type {type(secret).__name__}: must be text or bytes, without null "
+                         "bytes (secrets.token_hex makes one)")
+    return given
+
+
+def _tcp_options(interfaces: Optional[str], secret: Secret, tls: Tls) -> TcpOptions:
+    given = {"interfaces": interfaces, "tls": tls}
     if tls is not None and not isinstance(tls, str):
         files = list(tls) if isinstance(tls, (list, tuple)) else []
         if len(files) != 3:
@@ -206,8 +218,8 @@ def _tcp_options(interfaces: Optional[str], secret: Optional[str], tls: Tls) -> 
                              f"key and authority, not {tls!r}")
         given.update(zip(("tls", "tls_certificate", "tls_key", "tls_authority"),
                          ("certificates", *map(os.fspath, files))))
-    return TcpOptions(**{name: text(value, name) for name, value in given.items()
-                         if value is not None})
+    texts = {name: text(value, name) for name, value in given.items() if value is not None}
+    return TcpOptions(**texts, **({} if secret is None else {"secret": _bytes_of(secret)}))
 
 
 class TcpListener(Bound):
@@ -223,14 +235,14 @@ class TcpListener(Bound):
 
     `interfaces` names network interfaces, comma-separated; None: those of WINNOW_SOCKET_IFNAME, or
     all that are up. An address holds a random number by which ranks know each other. `secret`: of the
-    job, equal on all ranks, by which they prove who they are; None: that of WINNOW_TCP_SECRET or of
+    job, text or bytes, equal on all ranks, by which they prove who they are; None: that of WINNOW_TCP_SECRET or of
     the file that WINNOW_TCP_SECRET_FILE names, or none. `tls` encrypts what goes between hosts by TLS
     1.3: "secret", by keys from the secret; or the names of three PEM files, this rank's certificate and
     key and the authority that all ranks trust; "off"; None: what WINNOW_TCP_TLS says, or off. Raises
     UsageError for an interface that does not exist, and where there is no OpenSSL for these.
     """
 
-    def __init__(self, interfaces: Optional[str] = None, secret: Optional[str] = None, *,
+    def __init__(self, interfaces: Optional[str] = None, secret: Secret = None, *,
                  tls: Tls = None):
         made = ctypes.c_void_p()
         library.winnow_tcp_listen_with(ctypes.byref(_tcp_options(interfaces, secret, tls)),
@@ -277,7 +289,7 @@ class TcpListener(Bound):
 def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
                   host: Optional[str] = None, port: int = 0, job: str = "",
                   timeout: float = 300, *, interfaces: Optional[str] = None,
-                  secret: Optional[str] = None, tls: Tls = None) -> Transport:
+                  secret: Secret = None, tls: Tls = None) -> Transport:
     """A transport between ranks that meet at `host`, rank 0's, and `port` (0: a free one of the 16 from
     29555 on). Without rank, size and host: those of RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets
     them, WINNOW_TCP_PORT and WINNOW_TCP_JOB. `job` is equal on the ranks of one job, and no other's; "":

@@ -288,6 +288,11 @@ class OptionsTest(unittest.TestCase):
             with self.subTest(tls), self.assertRaisesRegex(winnow.UsageError, why):
                 winnow.TcpListener("lo", tls=tls)
         winnow.TcpListener("lo", secret="a secret", tls="secret")
+        winnow.TcpListener("lo", secret=b"\xff\xfe bytes", tls="secret")
+        for secret in b"key\0key", "key\0key", bytearray(b"key"), 7771:
+            with self.assertRaisesRegex(winnow.UsageError, "must be text or bytes") as raised:
+                winnow.TcpListener("lo", secret=secret)
+            self.assertNotRegex(str(raised.exception), "key|777")
         state = reducer.save()
         for kind in bytes, bytearray, memoryview:
             winnow.Reducer(winnow.local_transports(1)[0]).load(kind(state))

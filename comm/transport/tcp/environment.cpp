@@ -2,16 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/tcp/environment.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 #include <winnow/error.hpp>
 
 #include "comm/transport/tcp/socket.hpp"
 #include "comm/transport/tls.hpp"
+#include "compress/nearest.hpp"
 
 namespace winnow {
 namespace comm {
@@ -52,6 +58,38 @@ TcpTls tls_of_environment() {
   return tls;
 }
 
+constexpr std::array<std::string_view, 10> kVariables = {
+    "WINNOW_SOCKET_IFNAME", "WINNOW_TCP_JOB",           "WINNOW_TCP_PORT",
+    "WINNOW_TCP_PORTS",     "WINNOW_TCP_SECRET",        "WINNOW_TCP_SECRET_FILE",
+    "WINNOW_TCP_TLS",       "WINNOW_TCP_TLS_AUTHORITY", "WINNOW_TCP_TLS_CERTIFICATE",
+    "WINNOW_TCP_TLS_KEY"};
+
+/// Whether somebody who wrote this meant a variable of TCP's: a job whose TLS is misspelt would
+/// travel in the clear.
+bool is_meant(std::string_view name, std::string_view nearest) {
+  constexpr std::string_view kTcp = "WINNOW_TCP_", kSocket = "WINNOW_SOCKET_", kAny = "WINNOW_";
+  if (name.starts_with(kTcp) || name.starts_with(kSocket)) return true;
+  const std::string with_tcp = std::string(kTcp).append(name.substr(kAny.size()));
+  return std::ranges::find(kVariables, with_tcp) != kVariables.end() ||
+         compress::edit_distance(name, nearest) <= 2;
+}
+
+void expect_no_strangers() {
+  constexpr std::string_view kAny = "WINNOW_";
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view variable(*entry);
+    const std::string_view name = variable.substr(0, variable.find('='));
+    if (!name.starts_with(kAny)) continue;
+    if (std::ranges::find(kVariables, name) != kVariables.end()) continue;
+    const auto longer = std::ranges::find_if(
+        kVariables, [&](std::string_view known) { return known.starts_with(name); });
+    const std::string_view nearest =
+        longer != kVariables.end() ? *longer : compress::nearest_word(name, kVariables);
+    WINNOW_EXPECTS(!is_meant(name, nearest), "unknown environment variable '" + std::string(name) +
+                                                 "'; did you mean '" + std::string(nearest) + "'?");
+  }
+}
+
 }  // namespace
 
 // A variable that is set to nothing would leave a job open that is meant to be closed.
@@ -70,6 +108,7 @@ std::string secret_of_environment() {
 }
 
 void read_environment(TcpOptions& options) {
+  expect_no_strangers();
   if (const char* const names = std::getenv("WINNOW_SOCKET_IFNAME")) options.interfaces = names;
   if (const char* const ports = std::getenv("WINNOW_TCP_PORTS")) options.ports = ports;
   options.tls = tls_of_environment();

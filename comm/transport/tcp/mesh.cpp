@@ -224,7 +224,9 @@ void Mesh::expect_alive() {
 }
 
 void Mesh::fail_for(int peer, std::string_view why) {
-  throw CommError("rank " + std::to_string(peer) + ": " + printable(why));
+  const std::string reason = printable(why), who = "rank " + std::to_string(peer) + ": ";
+  if (is_usage_reason(reason)) throw UsageError(who + without_kind(reason));
+  throw CommError(who + reason);
 }
 
 void Mesh::advance(Outgoing& outgoing) {

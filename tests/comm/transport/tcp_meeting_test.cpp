@@ -534,6 +534,28 @@ TEST(TcpOptions, SecretsComeFromTheEnvironment) {
   std::remove(path.c_str());
 }
 
+// One of these misspelt would leave a job open, or its messages readable.
+TEST(TcpOptions, MisspeltVariablesAreRefused) {
+  const auto refuses = [](const char* name, const char* means) {
+    const Environment wrong(Variables{{name, "secret"}});
+    EXPECT_THAT([] { (void)TcpOptions::from_environment(); },
+                ThrowsMessage<UsageError>(HasSubstr("did you mean '" + std::string(means) + "'?")));
+  };
+  refuses("WINNOW_TCP_TSL", "WINNOW_TCP_TLS");
+  refuses("WINNOW_TCP_TLS_CERT", "WINNOW_TCP_TLS_CERTIFICATE");
+  refuses("WINNOW_TCP_SECRETS", "WINNOW_TCP_SECRET");
+  refuses("WINNOW_TCP_SECRET_FILES", "WINNOW_TCP_SECRET_FILE");
+  refuses("WINNOW_TCP_POTR", "WINNOW_TCP_PORT");
+  refuses("WINNOW_SOCKET_IFNAMES", "WINNOW_SOCKET_IFNAME");
+  refuses("WINNOW_SOCKETS_IFNAME", "WINNOW_SOCKET_IFNAME");
+  refuses("WINNOW_TLS", "WINNOW_TCP_TLS");
+  refuses("WINNOW_SECRET", "WINNOW_TCP_SECRET");
+  for (const char* other : {"WINNOW_ROOT", "WINNOW_DIR", "WINNOW_COMPRESSOR", "WINNOW_LIBRARY"}) {
+    const Environment set(Variables{{other, "x"}});
+    EXPECT_NO_THROW((void)TcpOptions::from_environment()) << other;
+  }
+}
+
 using Body = std::function<bool(Transport& transport)>;
 
 /// Runs `body` in `ranks` child processes, each a rank; returns their wait statuses.

@@ -58,6 +58,8 @@ class Certificates {
       run({"x509 -req -days 3650 -CAcreateserial -in ", file(".csr"), " -CA ", file(".pem"),
            " -CAkey ", file(".key"), " -out ", file("-rank.pem")});
     }
+    run({"pkey -aes256 -passout pass:secret -in ", path("ours-rank.key"), " -out ",
+         path("encrypted.key")});
   }
   Certificates(const Certificates&) = delete;
   Certificates& operator=(const Certificates&) = delete;
@@ -234,7 +236,12 @@ TEST(Tls, FilesAreNamedThatDoNotServe) {
   const TcpTls right = certificates().of("ours", "ours");
   TcpTls wrong = right;
   wrong.certificate = certificates().path("none.pem");
-  refusal(wrong, "none.pem");
+  refusal(wrong, "none.pem': No such file or directory");
+  wrong.certificate = certificates().path("");
+  refusal(wrong, "is a directory");
+  wrong = right;
+  wrong.key = certificates().path("encrypted.key");
+  refusal(wrong, "encrypted.key' is encrypted");  // nobody is asked for the passphrase
   wrong = right;
   wrong.key = certificates().path("theirs-rank.key");
   refusal(wrong, "theirs-rank.key");
@@ -263,13 +270,14 @@ TEST(Tls, RanksThatDifferAllSaySo) {
       const auto at = static_cast<std::size_t>(rank);
       try {
         (void)listeners[at].connect(rank, addresses, soon());
-      } catch (const Error& error) {
+      } catch (const UsageError& error) {
         texts[at] = error.what();
+      } catch (const Error&) {
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(texts, Each(HasSubstr("differ in TLS")));
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("differ in TLS"), Not(HasSubstr("usage error")))));
 }
 
 // Without a deadline: the other ranks would wait for it.
