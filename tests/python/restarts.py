@@ -22,6 +22,8 @@ from winnow.torch.pairing import pairings_of
 
 STEPS, SAVED, PASSES, RATE = 6, 3, 2, 2e-3
 # Sums that do not depend on how parameters lie in buckets, which differs before and after a restart.
+# Norms do, so clipping is on, but clips nothing.
+BOUND = 1e9
 OPTIONS = {"compressor": "topk:0.05", "schedule": "gather", "min_bytes": 0, "exempt_1d": False,
            "deadline": 30}
 
@@ -70,6 +72,7 @@ def run_loop(folder, resumes, is_plain):
         with ddp.no_sync():
             (ddp(**batch(PASSES * step))["loss"] / 2).backward()
         (ddp(**batch(PASSES * step + 1))["loss"] / 2).backward()
+        torch.nn.utils.clip_grad_norm_(ddp.parameters(), BOUND)
         optimizer.step()
         schedule.step()
         if step + 1 == SAVED and not resumes:
@@ -93,6 +96,8 @@ def run_accelerate(folder, resumes, is_plain):
     for number in range(PASSES * (SAVED if resumes else 0), PASSES * STEPS):
         with accelerator.accumulate(model):
             accelerator.backward(model(**batch(number))["loss"])
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), BOUND)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
@@ -148,7 +153,8 @@ def run_lightning(folder, resumes, is_plain, automatic=True):
     trainer = lightning.Trainer(
         max_steps=each * STEPS, accumulate_grad_batches=PASSES if automatic else 1, callbacks=[saves],
         accelerator="cpu", devices=dist.get_world_size(), strategy=DDPStrategy(process_group_backend="gloo"),
-        logger=False, enable_progress_bar=False, enable_model_summary=False)
+        gradient_clip_val=BOUND if automatic else None, logger=False, enable_progress_bar=False,
+        enable_model_summary=False)
     lit, path = Lit(), f"{folder}/step={each * SAVED}.ckpt"
     trainer.fit(lit, torch.utils.data.DataLoader(torch.zeros(100, 1)), ckpt_path=path if resumes else None)
     if resumes:

@@ -17,7 +17,8 @@ from winnow.torch.norms import Clip, Norms
 
 _Tensors = Union[torch.Tensor, Iterable[torch.Tensor]]
 _served: "weakref.WeakSet[Marks]" = weakref.WeakSet()
-last_clips: MutableMapping[torch.Tensor, Clip] = WeakTensorKeyDictionary()  # of parameters
+# The last ones of gradients that are torch's own.
+clips_of_torch: MutableMapping[torch.Tensor, Clip] = WeakTensorKeyDictionary()
 
 
 def serve(marks: Marks) -> None:
@@ -59,16 +60,15 @@ def follow() -> None:
         rest = [parameter for parameter in given if id(parameter) not in marked]
         clip(rest, max_norm, total_norm, foreach)
         norm = total_norm.full_tensor() if hasattr(total_norm, "full_tensor") else total_norm
-        coefficient = Clip(float(max_norm), norm).coefficient()
-        before = last_clips.get(given[0]) if given else None
-        if before is not None:  # no step follows gradients that are not finite
-            norm = torch.where(norm.isfinite(), norm, before.norm.to(norm))
         call = Clip(float(max_norm), norm)
+        coefficient = call.coefficient()
         for parameter in given:
-            last_clips[parameter] = call
             mark = marked.get(id(parameter))
-            if mark is not None:
-                mark.coefficient = coefficient if mark.coefficient is None else mark.coefficient * coefficient
+            if mark is None:
+                clips_of_torch[parameter] = call
+                continue
+            mark.clip = call
+            mark.coefficient = coefficient if mark.coefficient is None else mark.coefficient * coefficient
 
     for name, ours in ("get_total_norm", total_norm_of_all), ("clip_grads_with_norm_", clip_all):
         setattr(clip_grad, "_" + name, ours)

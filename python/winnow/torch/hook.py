@@ -214,6 +214,7 @@ class State:
         """Continues from a checkpoint, before the first step: from this rank's own state_dict, or,
         with another number of ranks, from those of all old ranks, in any order or in one dictionary.
         Collective. UsageError if one is missing; a warning names parameters that the model lacks."""
+        self.marks.is_first = False
         self.reducer.load(*unpack(states, self.owner()))
         if self._known():
             warn_of_strangers(states, self._known())

@@ -8,7 +8,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from winnow._library import UsageError
-from winnow.torch.norms import Norms
+from winnow.torch.norms import Clip, Norms
 from winnow.torch.place import local
 
 _Stamp = Optional[Tuple[int, int]]
@@ -28,6 +28,7 @@ class Mark:
         self.is_foreseen = is_foreseen  # it is multiplied by what its clipping was thought to be
         self.stamp: _Stamp = None  # of p.grad when the pass was over
         self.factor: Optional[torch.Tensor] = None  # by which p.grad was unscaled
+        self.clip: Optional[Clip] = None  # the last call
         self.coefficient: Optional[torch.Tensor] = None  # by which it is clipped
 
     def fits(self, parameter: torch.Tensor) -> bool:

@@ -1,7 +1,7 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Norms of mean gradients, which no rank has."""
-from typing import NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ _EPSILON = 1e-6  # that of clip_grad_norm_
 class Clip(NamedTuple):
     """A call of clip_grad_norm_."""
 
-    bound: float
+    bound: Union[float, torch.Tensor]
     norm: torch.Tensor
 
     def coefficient(self) -> torch.Tensor:
@@ -52,8 +52,8 @@ class Norms:
         self.reduced = torch.zeros(WIDTH + 2 * parameters + 1, **as_here)
         self._sketch, self._squares, self._foreseen, self._ones = self.reduced.split(
             [WIDTH, parameters, parameters, 1])
-        self._own: Optional[torch.Tensor] = None  # the norm of this rank's bucket
-        self._before: Optional[torch.Tensor] = None  # in the step before
+        self._elements = float(buffer.numel())
+        self.own = torch.zeros((), **as_here)  # the norm of this rank's bucket
 
     def measure(self, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], loss_scale: float) -> None:
         """`buffer`: this rank's bucket, flat; `gradients`: the parameters' parts of it."""
@@ -71,19 +71,30 @@ class Norms:
         self._squares.square_()
         self._foreseen.fill_(1)
         self._ones.fill_(1)
-        self._before, self._own = self._own, self._squares.sum().sqrt() / loss_scale
+        self.own = self._squares.sum().sqrt() / loss_scale
 
-    def clip(self, number: int, gradient: torch.Tensor, last: Clip) -> None:
-        """Clips the gradient of a parameter, before it is reduced, as if the norm of all had changed since
-        the last call as that of this rank's bucket has."""
-        norm = last.norm.to(self._own)
-        if self._before is not None:
-            norm = norm * torch.where(self._before > 0, self._own / self._before, 1)
-        foreseen = Clip(last.bound, norm).coefficient()
+    def clip(self, number: int, gradient: torch.Tensor, expected: Clip) -> None:
+        """Clips the gradient of a parameter, before it is reduced."""
+        foreseen = expected.coefficient().to(self.own)
         foreseen = torch.where((foreseen > 0) & foreseen.isfinite(), foreseen, 1)
         self._foreseen[number] = foreseen
         if foreseen.device.type != "cpu" or foreseen.item() != 1:
             gradient.mul_(foreseen)
+
+    def expected(self, held: torch.Tensor) -> Clip:
+        """The next call, if the norm of all has changed as that of this rank's bucket has since `held` was
+        kept, or not at all if that was of another bucket."""
+        bound, norm, own, elements = held.to(self.own).unbind()
+        change = torch.where((own > 0) & (elements == self._elements), self.own / own, 1)
+        return Clip(bound, norm * change)
+
+    def keep(self, clip: Clip, before: Optional[torch.Tensor]) -> torch.Tensor:
+        """What `expected` wants of a call: bound and norm, the norm of this rank's bucket, and its
+        elements. `before`: what was kept last, which serves where gradients are not finite."""
+        norm = clip.norm.to(self.own)
+        kept = torch.stack([torch.full_like(norm, clip.bound), norm, self.own,
+                            torch.full_like(norm, self._elements)])
+        return torch.where(kept.isfinite().all(), kept, kept.new_zeros(4) if before is None else before.to(kept))
 
     def foreseen(self, number: int) -> torch.Tensor:
         """What ranks have multiplied the gradient of a parameter by, on average."""

@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 
 from winnow._library import UsageError
-from winnow.torch.clipping import last_clips, serve
+from winnow.torch.clipping import clips_of_torch, serve
 from winnow.torch.hook import State
 from winnow.torch.marks import Mark
 from winnow.torch.norms import Norms
 from winnow.torch.place import local
-from winnow.torch.rules import UPDATES, Rule, default_scale
+from winnow.torch.rules import CLIP, UPDATES, Rule, default_scale
 from winnow.torch.twins import Twins
 
 
@@ -68,13 +68,13 @@ class Pairing:
             group = groups.get(id(parameter))
             if group is None:
                 continue
-            clip = last_clips.get(parameter)
+            moments = optimizer.state[parameter]
+            clip = norms.expected(moments[CLIP]) if CLIP in moments else clips_of_torch.pop(parameter, None)
             if torch._C._current_graph_task_id() != -1:  # else a rank that has joined stands in
                 self.state.marks.add(parameter, self.state.name_of(parameter),
                                      Mark(self, norms, number, clip is not None))
             if clip is not None:
                 norms.clip(number, gradient, clip)
-            moments = optimizer.state[parameter]
             if UPDATES not in moments:
                 self.rule.to_updates(group, moments, scale)
             self.rule.prepare(group, parameter, moments, gradient, scale)
@@ -145,9 +145,11 @@ class Pairing:
     def _clip(self, parameter: torch.Tensor, moments: Dict[str, Any], mark: Mark) -> None:
         """Multiplies what is reduced by what clip_grad_norm_ says, less what ranks have foreseen of it."""
         clip = mark.coefficient
-        if clip is None:
-            last_clips.pop(parameter, None)  # no call came: none is foreseen
-        elif not mark.is_foreseen and self.rule.clip_first(moments, clip):
+        if mark.clip is None:
+            moments.pop(CLIP, None)
+        else:
+            moments[CLIP] = mark.norms.keep(mark.clip, moments.get(CLIP))
+        if clip is not None and not mark.is_foreseen and self.rule.clip_first(moments, clip):
             return
         if mark.is_foreseen:
             clip = (1 if clip is None else clip) / mark.norms.foreseen(mark.number)
@@ -177,6 +179,8 @@ class Pairing:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 moments = optimizer.state.get(parameter)
+                if moments:
+                    moments.pop(CLIP, None)
                 if moments and UPDATES in moments:
                     for name in self.rule.of_one_rank:
                         _average(local(moments[name]), self.state.group)

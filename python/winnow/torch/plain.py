@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, Sequence
 import torch
 
 from winnow.torch.pairing import pairing_of
-from winnow.torch.rules import UPDATES
+from winnow.torch.rules import CLIP, UPDATES
 
 
 def plain(optimizer: torch.optim.Optimizer, saved: Dict[str, Any]) -> Dict[str, Any]:
@@ -19,10 +19,11 @@ def plain(optimizer: torch.optim.Optimizer, saved: Dict[str, Any]) -> Dict[str, 
     state = dict(saved["state"])
     for group in saved["param_groups"]:
         for index in group["params"]:
-            if UPDATES in (state.get(index) or ()):
+            if UPDATES in (state.get(index) or ()) or CLIP in (state.get(index) or ()):
                 state[index] = {name: value.detach().to("cpu", copy=True)
                                 if isinstance(value, torch.Tensor) else value
-                                for name, value in state[index].items()}
+                                for name, value in state[index].items() if name != CLIP}
+            if UPDATES in (state.get(index) or ()):
                 pairing.rule.to_gradients(group, state[index], pairing.scale)
     return {**saved, "state": state}
 

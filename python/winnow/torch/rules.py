@@ -24,6 +24,7 @@ Moments = Dict[str, Any]  # optimizer.state of one parameter
 # A key of Moments: they are of updates, as Winnow's, not of gradients. The value says nothing, and is
 # a tensor since programs expect no other.
 UPDATES = "winnow_updates"
+CLIP = "winnow_clip"  # likewise: what Norms.keep returns
 _LEGACY_STREAM = 1  # cudaStreamLegacy, CUDA's name of the default stream, which torch calls 0
 
 
