@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <winnow/error.hpp>
 
-#include "comm/plan/memory.hpp"
+#include "comm/transport/memory.hpp"
 
 // Checks the arguments of the C functions before use. Each check throws a UsageError that names the
 // argument.

@@ -8,9 +8,9 @@
 #include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/plan/memory.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/state/saved_state.hpp"
+#include "comm/transport/memory.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/float_mode.hpp"

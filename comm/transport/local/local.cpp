@@ -200,6 +200,7 @@ class LocalTransport final : public Transport {
 
 void LocalTransport::send(std::span<const std::byte> message, int peer) {
   comm::expect_peer(peer, rank_, size());
+  comm::expect_memory(message);
   failure_.expect_usable();
   outgoing_.push_back({message, peer});
   ++enqueued_;
@@ -208,6 +209,7 @@ void LocalTransport::send(std::span<const std::byte> message, int peer) {
 
 void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
   comm::expect_peer(peer, rank_, size());
+  comm::expect_memory(buffer);
   failure_.expect_usable();
   expected(peer).push({buffer, message_bytes, starts_.last() + 1});
   ++enqueued_;

@@ -63,6 +63,14 @@ std::vector<Elements> nowhere() {
     all.emplace_back(memory.data(), count, ElementType::float32);
     all.emplace_back(memory.data(), count, ElementType::float64);
   }
+  // More than addresses reach, though their bytes can be counted.
+  for (const int bits : {45, 48, 49, 52, 56, 58, 60}) {
+    for (const ElementType type :
+         {ElementType::float32, ElementType::int32, ElementType::float64}) {
+      all.emplace_back(memory.data(), std::uint64_t{1} << bits, type);
+    }
+  }
+  all.emplace_back(memory.data(), std::uint64_t{1} << 47, ElementType::uint8);
   all.emplace_back(memory.data(), kMost / 2 + 1, ElementType::bf16);
   all.emplace_back(memory.data(), kMost, ElementType::uint8);
   return all;
@@ -99,6 +107,7 @@ TEST(Usage, OfMemoryThatIsNone) {
         expect_refusal(data, [&] { reducer.all_reduce(wrong, id); });
         expect_refusal(data, [&] { reducer.all_reduce_async(wrong, id).wait(); });
         expect_refusal(data, [&] { reducer.all_reduce(wrong, id, ReduceOp::maximum); });
+        expect_refusal(data, [&] { reducer.all_reduce(wrong, id, ReduceOp::average); });
         const Segment named{.elements = wrong, .id = id, .name = "norm.weight"};
         expect_refusal("the data of parameter 'norm.weight' (id " + std::to_string(id) + ")", [&] {
           reducer.all_reduce({&named, 1});
@@ -193,6 +202,8 @@ TEST(Usage, OfSpansThatAreNull) {
       expect_refusal("weights", [&] { reducer.look_ahead(1000, wrong, memory, 1); });
       expect_refusal("result", [&] { reducer.look_ahead(1000, memory, wrong, 1); });
     }
+    const std::span<float> too_long(memory.data(), std::size_t{1} << 52);
+    expect_refusal("weights", [&] { reducer.look_ahead(7, too_long, too_long, 1); });
     expect_refusal("look_ahead", [&] { reducer.look_ahead(7, {memory.data(), kMost}, memory, 1); });
     EXPECT_EQ(memory, std::vector<float>(kCount, 7));
   });
@@ -208,6 +219,35 @@ TEST(Usage, OfSpansThatAreNull) {
       });
       std::vector<float> memory(kCount, 1);
       reducer.all_reduce(memory, 1);
+    });
+  }
+}
+
+TEST(Usage, OfMessagesThatLieNowhere) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
+      const int next = (transport->rank() + 1) % transport->size();
+      Workspace workspace;
+      const Exec exec{.workspace = &workspace};
+      for (const Elements& wrong : nowhere()) {
+        const bool is_span = wrong.size() <= PTRDIFF_MAX / 8;  // whose bytes can be counted
+        if (is_span && transport->size() > 1) {
+          expect_refusal("the memory of a message", [&] { transport->send(wrong.bytes(), next); });
+          expect_refusal("the memory of a message",
+                         [&] { transport->recv(wrong.bytes(), next, nullptr); });
+        }
+        expect_refusal("the memory of a collective", [&] {
+          transport->all_reduce(exec, wrong, ReduceOp::sum, Deadline::never());
+        });
+        if (is_span && wrong.type() == ElementType::float32) {
+          expect_refusal("the memory of a collective", [&] {
+            transport->reduce_scatter(exec, wrong.floats(), Deadline::never());
+          });
+        }
+      }
+      std::vector<float> memory(kCount, 1);
+      transport->all_reduce(exec, memory, ReduceOp::sum, Deadline::never());
+      EXPECT_EQ(memory, std::vector<float>(kCount, static_cast<float>(transport->size())));
     });
   }
 }
