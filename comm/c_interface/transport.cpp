@@ -43,7 +43,8 @@ int winnow_transport_node(const winnow_transport* transport) {
 }
 
 void winnow_transport_abort(winnow_transport* transport, const char* reason) {
-  (void)guarded([&] { transport_of(transport).abort(reason == nullptr ? "aborted" : reason); });
+  const std::string_view text = winnow::comm::text_or_none(reason);
+  (void)guarded([&] { transport_of(transport).abort(text.data() == nullptr ? "aborted" : text); });
 }
 
 int winnow_transport_duplicate(winnow_transport* transport, double seconds,
