@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -382,6 +383,38 @@ TEST(Rates, OfZeroAddNothingAndLetWhatWaitsGoOut) {
       EXPECT_EQ(gradient, std::vector<float>(64, 0)) << schedule;
       for (int step = 0; step < 9; ++step) call(step == 0 ? -2 : 0);
       EXPECT_EQ(all, std::vector<float>(64, -ranks)) << schedule;
+    });
+  }
+}
+
+// Also where sums would be infinite: whatever a schedule makes of them, all ranks learn of it.
+TEST(Rates, ThatAreNotFiniteMakeTheResultNaN) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const char* words :
+       {"compressor=none", "compressor=int8", "schedule=dense", "schedule=auto", "enable=0",
+        "min_bytes=1M", "exempt=*", "schedule=gather", "schedule=balanced", "schedule=doubling",
+        "schedule=shared", "schedule=two_level:gather", "precondition=momentum:0.9",
+        "precondition=second_moment:0.9 schedule=dense"}) {
+    const bool is_two_level = std::string_view(words).find("two_level") != std::string_view::npos;
+    run_worlds(is_two_level ? "two_level:gather" : "gather", [&](const std::shared_ptr<Transport>&
+                                                                     transport) {
+      const bool odd = transport->rank() == transport->size() - 1;
+      AllReducer reducer(transport,
+                         Options::parse(words, Options::parse("compressor=topk:0.5 schedule=gather "
+                                                              "min_bytes=0")));
+      for (const float wrong : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+        std::vector<float> gradient(64, 1);
+        std::vector<std::uint16_t> halves(64, 0x3f80);  // 1 in bf16
+        const Segment segments[] = {
+            {.elements = gradient, .id = 1, .rate = odd ? wrong : 0.5F, .name = "a"},
+            {.elements = {halves.data(), halves.size(), ElementType::bf16},
+             .id = 2,
+             .rate = odd ? wrong : 1,
+             .name = "b"}};
+        reducer.all_reduce(segments);
+        for (const float x : gradient) EXPECT_TRUE(std::isnan(x)) << words << ": " << x;
+        for (const std::uint16_t x : halves) EXPECT_GT(x & 0x7fff, 0x7f80) << words;
+      }
     });
   }
 }
