@@ -73,7 +73,8 @@ Prints the table of nccl-tests' all_reduce_perf, and after it
   wire    bytes that the busiest rank sends in a call
   ratio   2 (ranks - 1) / ranks of size, what a dense ring sends, over these bytes
   error   of a compressed call: L2 norm of (result - exact result) over that of the exact one, in the
-          first call, when no residual has been added yet; later calls send what it left out
+          first call, when no residual has been added yet; later calls send what it left out.
+          N/A if no timed call had that call's schedule
   lost    the same once the residuals of all ranks are added to the result: rounding alone
   schedule  of the timed calls; several are joined by '|'
 A compressed call has no #wrong (N/A); elements of a dense one are wrong if they differ from the exact

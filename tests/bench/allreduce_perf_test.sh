@@ -191,5 +191,13 @@ if [[ $memory == host ]]; then
   check_report 262144 float sum 262144
 fi
 
+# The error is of a schedule that the row shows, also where the first call was tried out alone.
+for words in '-n 2 -c 5' '-n 3 -N 2 -S 1' '-n 3 -w 0'; do
+  # shellcheck disable=SC2086 # several arguments
+  run -b 64K -e 256K -f 2 $words --compressor topk:0.01 || fail "$words ends with status $?"
+  awk '!/^#/ { if ($18 == "dense" && $16 $17 != "N/AN/A" || $18 !~ /dense/ && $16 == "N/A") exit 1 }' \
+    "$folder/out" || fail "with $words a row has the error of another schedule"
+done
+
 run -b 0 -e 0 -n 1 -c 0 || fail "no elements end with status $?"
 exit $((failures > 0))
