@@ -161,7 +161,7 @@ class Reducer(Bound):
             try:
                 library.winnow_all_reduce_async(pointer, natives, len(natives), chosen,
                                                 ctypes.byref(call.pointer))
-                return Work(call, self)
+                return Work._of(call, self)
             except BaseException:
                 call.give_up()
                 raise

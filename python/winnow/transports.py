@@ -6,20 +6,26 @@ import os
 from typing import Any, Callable, List, Optional, Sequence, Union
 
 from winnow._calls import Job
-from winnow._handles import Bound, Handle
+from winnow._handles import Bound, Handle, Made
 from winnow._library import NcclOptions, TcpMeeting, TcpOptions, UsageError, library
 from winnow.arguments import integer, number, text
 
 _INT32 = 2**31 - 1
 
 
-class Transport(Bound):
-    """Moves bytes between the ranks of a job. One transport serves one Reducer, which keeps it and
-    closes it; its duplicates serve others. `threads`: whether Winnow's own threads may use it.
-    `elsewhere`: whether another thread than the caller's may make its calls, which have no current
-    GPU and belong to no thread."""
+class Transport(Made):
+    """Moves bytes between the ranks of a job: local_transports, tcp_transport and others make them.
+    One transport serves one Reducer, which keeps it and closes it; its duplicates serve others.
+    `threads`: whether Winnow's own threads may use it. `elsewhere`: whether another thread than the
+    caller's may make its calls, which have no current GPU and belong to no thread."""
 
-    def __init__(self, pointer: ctypes.c_void_p, threads: bool = True, elsewhere: bool = True):
+    _makers = "local_transports, tcp_transport, mpi_transport, nccl_transport or mixed_transport"
+    threads: bool
+    elsewhere: bool
+
+    @classmethod
+    def _of(cls, pointer: ctypes.c_void_p, threads: bool = True, elsewhere: bool = True) -> "Transport":
+        self = cls.__new__(cls)
         self.threads, self.elsewhere = threads, threads and elsewhere
         self._handle = handle = Handle.of(self, pointer, library.winnow_transport_destroy)
 
@@ -33,6 +39,7 @@ class Transport(Bound):
         self._rank = library.winnow_transport_rank(pointer)
         self._size = library.winnow_transport_size(pointer)
         self._node = library.winnow_transport_node(pointer)
+        return self
 
     @property
     def rank(self) -> int:
@@ -74,7 +81,7 @@ class Transport(Bound):
         def duplicate(pointer: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()
             library.winnow_transport_duplicate(pointer, seconds, ctypes.byref(made))
-            return Transport(made, self.threads, self.elsewhere)
+            return Transport._of(made, self.threads, self.elsewhere)
 
         return self.call(duplicate, "a rank was interrupted while it made a duplicate")
 
@@ -105,7 +112,7 @@ def made_by(make: Callable[[Any], Any], threads: bool = True) -> Transport:
     def body() -> Transport:
         made = ctypes.c_void_p()
         make(ctypes.byref(made))
-        return Transport(made, threads)
+        return Transport._of(made, threads)
 
     if not threads:
         return body()
@@ -125,7 +132,7 @@ def local_transports(size: int) -> List[Transport]:
     """Transports of `size` ranks that are threads of this process: element i is rank i's."""
     made = (ctypes.c_void_p * integer(size, "size", 1, 2**16))()
     library.winnow_local_transports(size, made)
-    return [Transport(ctypes.c_void_p(pointer)) for pointer in made]
+    return [Transport._of(ctypes.c_void_p(pointer)) for pointer in made]
 
 
 def nccl_available() -> bool:
@@ -157,7 +164,7 @@ def nccl_transport(other: Transport, timeout: float = 300, *, min_ctas: int = 0,
         made = ctypes.c_void_p()
         library.winnow_nccl_transport_with(meeting, ctypes.byref(options), seconds,
                                            ctypes.byref(made))
-        return Transport(made, elsewhere=False)
+        return Transport._of(made, elsewhere=False)
 
     # In this thread, whose current GPU it takes.
     return other._handle.call(make, blocks=False)
@@ -179,7 +186,7 @@ def mixed_transport(world: Transport, node: Transport, timeout: float = 300) -> 
         def make_of(within: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()
             library.winnow_mixed_transport(between, within, seconds, ctypes.byref(made))
-            return Transport(made, threads, elsewhere)
+            return Transport._of(made, threads, elsewhere)
 
         return node._handle.call(make_of, blocks=False)
 
@@ -255,7 +262,7 @@ class TcpListener(Bound):
         def connect(pointer: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()
             library.winnow_tcp_connect(pointer, mine, size, all_ranks, seconds, ctypes.byref(made))
-            return Transport(made)
+            return Transport._of(made)
 
         return self._handle.call(connect)
 
