@@ -5,6 +5,7 @@ import array
 import ctypes
 import enum
 import fractions
+import math
 import mmap
 import unittest
 
@@ -126,6 +127,33 @@ class BufferTest(ArrayCase):
             with self.assertRaisesRegex(winnow.UsageError, "share memory"):
                 reducer.all_reduce_async(wrong)
         self.assertEqual(data.tolist(), [5, 6, 7, 8, 5, 6, 7, 8])
+
+    def test_shapes_that_differ(self):
+        shaped = lambda *shape: memoryview(floats(math.prod(shape))).cast("B").cast("f", shape)
+        for one, other, good in (((3, 2), (2, 3), False), ((3, 2), (1, 3, 2), False),
+                                 ((6, 1), (1, 6), False), ((3, 2), (3, 2), True), ((3, 2), (6,), True),
+                                 ((6,), (3, 2), True)):
+            uses = (lambda r: r.all_reduce_bucket([winnow.Segment(shaped(*one), 1, input=shaped(*other))]),
+                    lambda r: r.all_reduce_async([winnow.Segment(shaped(*one), 1,
+                                                                 input=shaped(*other))]).wait(),
+                    lambda r: r.look_ahead(1, shaped(*one), shaped(*other), 1))
+            for use in uses:
+                with self.subTest(one=one, other=other):
+                    if good:
+                        use(alone())
+                    else:
+                        self.assertRaisesRegex(winnow.UsageError, "one of them flat", use, alone())
+
+        def body(transport):
+            reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)
+            for source in (12,), (2, 3, 2), (6, 2):
+                reducer.reduce_scatter(shaped(*source), shaped(3, 2), 1)
+            reducer.reduce_scatter(shaped(2, 6), shaped(6), 1)
+            for source in (2, 6), (3, 4), (4, 3), (3, 2, 2):
+                with self.assertRaisesRegex(winnow.UsageError, r"of shape \(2, 3, 2\) or \(6, 2\)"):
+                    reducer.reduce_scatter(shaped(*source), shaped(3, 2), 1)
+
+        run(over_threads(2), body)
 
     def test_a_shard_lies_apart_or_where_it_was(self):
         def body(transport):
