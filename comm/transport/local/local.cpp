@@ -20,6 +20,7 @@
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/local/group_order.hpp"
 #include "comm/transport/occupancy.hpp"
+#include "comm/transport/printable.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -83,7 +84,7 @@ struct Group {
   }
 
   std::string abort_text() const {
-    return "rank " + std::to_string(aborted_by) + " aborted: " + reason;
+    return "rank " + std::to_string(aborted_by) + " aborted: " + comm::printable(reason);
   }
 
   bool fits(std::size_t message_bytes, std::size_t buffer_bytes) const {
