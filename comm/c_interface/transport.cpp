@@ -58,10 +58,10 @@ int winnow_transport_duplicate(winnow_transport* transport, double seconds,
 
 int winnow_local_transports(int size, winnow_transport** transports) {
   return guarded([&] {
-    WINNOW_EXPECTS(size > 0, "size is " + std::to_string(size) + ": must be 1 at least");
-    winnow::comm::expect_array(transports, static_cast<std::uint64_t>(size), "transports");
+    auto made = winnow::local_transports(size);
+    winnow::comm::expect_array(transports, made.size(), "transports");
     std::vector<std::unique_ptr<winnow_transport>> handles;
-    for (auto& transport : winnow::local_transports(size)) {
+    for (auto& transport : made) {
       handles.push_back(std::make_unique<winnow_transport>(std::move(transport)));
     }
     for (auto& handle : handles) *transports++ = handle.release();

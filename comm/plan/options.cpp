@@ -174,12 +174,6 @@ std::string ungrouped(std::string_view text) {
              : std::string();
 }
 
-template <class Number>
-std::string number_text(Number number) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
-}
-
 /// A number from 0 to kMost.
 template <auto kMember, std::uint64_t kMost>
 constexpr Key number_key(std::string_view name, std::string_view right) {

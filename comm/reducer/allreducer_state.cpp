@@ -15,6 +15,7 @@
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/exec/together.hpp"
+#include "topology/words.hpp"
 
 namespace winnow {
 
@@ -168,7 +169,7 @@ void AllReducer::scale_residuals(float factor) {
   impl.expect_idle("scale_residuals");
   WINNOW_EXPECTS(
       std::isfinite(factor) && factor > 0,
-      "residuals are scaled by a number above 0, unlike the factor " + std::to_string(factor));
+      "residuals are scaled by a number above 0, unlike the factor " + number_text(factor));
   impl.synchronize();
   const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());
