@@ -82,6 +82,13 @@ else
   CUDA_VISIBLE_DEVICES='' expect_refusal 'for every rank: there is no GPU here' --memory device
   expect_refusal 'bfloat16' -d flot
   expect_refusal 'sum,prod' -o add
+  expect_refusal 'give -d half' -d fp16
+  expect_refusal 'give -d half' -d float16
+  expect_refusal 'give -d bfloat16' -d bf16
+  expect_refusal 'give --memory device' -d cuda
+  expect_refusal 'give -o avg' -o mean
+  expect_refusal 'OSU benchmarks, is -d' -T mpi_float
+  expect_refusal 'give -c 1' -n 1 -c
   # What nccl-tests and the OSU benchmarks have and this program has not.
   expect_refusal 'never on the null stream' -y 1
   expect_refusal 'not registered' -R 2
