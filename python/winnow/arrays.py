@@ -61,7 +61,10 @@ def _type(name: str) -> int:
 def _of_tensor(tensor: Any, on_gpu: bool) -> View:
     if hasattr(tensor, "to_local"):
         raise UsageError("a tensor that is distributed: reduce what this rank has of it, to_local()")
-    if "strided" not in str(tensor.layout) or tensor.is_nested:
+    if tensor.is_nested:
+        raise UsageError("a nested tensor, whose parts have shapes of their own: reduce each of "
+                         "tensor.unbind()")
+    if "strided" not in str(tensor.layout):
         raise UsageError(f"a tensor of layout {tensor.layout}: must be dense, as by to_dense()")
     if tensor.device.type != ("cuda" if on_gpu else "cpu"):
         raise UsageError(f"a tensor on {tensor.device}: must be "

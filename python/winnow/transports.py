@@ -8,9 +8,10 @@ from typing import Any, Callable, List, Optional, Sequence, Union
 from winnow._calls import Job
 from winnow._handles import Bound, Handle, Made
 from winnow._library import NcclOptions, TcpMeeting, TcpOptions, UsageError, library
-from winnow.arguments import integer, number, text
+from winnow.arguments import integer, number, shown, text
 
 _INT32 = 2**31 - 1
+_MOST_LOCAL = 1024  # ranks that are threads, as winnow.h has it
 
 
 class Transport(Made):
@@ -130,7 +131,7 @@ def _expect_transport(given: Any, what: str) -> None:
 
 def local_transports(size: int) -> List[Transport]:
     """Transports of `size` ranks that are threads of this process: element i is rank i's."""
-    made = (ctypes.c_void_p * integer(size, "size", 1, 2**16))()
+    made = (ctypes.c_void_p * integer(size, "size", 1, _MOST_LOCAL))()
     library.winnow_local_transports(size, made)
     return [Transport._of(ctypes.c_void_p(pointer)) for pointer in made]
 
@@ -210,7 +211,7 @@ def _tcp_options(interfaces: Optional[str], secret: Optional[str], tls: Tls) -> 
         files = list(tls) if isinstance(tls, (list, tuple)) else []
         if len(files) != 3:
             raise UsageError('tls is "off", "secret" or the names of three PEM files: certificate, '
-                             f"key and authority, not {tls!r}")
+                             f"key and authority, not {shown(tls)}")
         given.update(zip(("tls", "tls_certificate", "tls_key", "tls_authority"),
                          ("certificates", *map(os.fspath, files))))
     return TcpOptions(**{name: text(value, name) for name, value in given.items()
@@ -253,11 +254,16 @@ class TcpListener(Bound):
         Raises CommError if the ranks have not come after `timeout` seconds, UsageError if they
         pass different lists."""
         self._handle.expect_open()
-        if isinstance(addresses, (str, bytes)):
-            raise UsageError("connect takes a list of addresses, one for each rank")
-        size, mine = len(addresses), integer(rank, "rank", 0, _INT32)
+        try:
+            given = [None] if isinstance(addresses, (str, bytes)) else list(addresses)
+        except TypeError:
+            given = [None]
+        if None in given:
+            raise UsageError("connect takes a list of addresses, one for each rank, not "
+                             f"{shown(addresses)}")
+        size, mine = len(given), integer(rank, "rank", 0, _INT32)
         seconds = number(timeout, "timeout")
-        all_ranks = (ctypes.c_char_p * size)(*[text(address, "an address") for address in addresses])
+        all_ranks = (ctypes.c_char_p * size)(*[text(address, "an address") for address in given])
 
         def connect(pointer: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()

@@ -276,7 +276,14 @@ class OptionsTest(unittest.TestCase):
                               ({"exempt": " a , b "}, "exempt=a,b"),
                               ({"schedule": schedules.GATHER}, "schedule=gather"),
                               ({"compressor": compressors.SMALL}, "compressor=topk:0.25,int8"),
-                              ({"compressor": " topk: 0.25, int8 "}, "compressor=topk:0.25,int8")):
+                              ({"compressor": " topk: 0.25, int8 "}, "compressor=topk:0.25,int8"),
+                              ({"compressor": "compressor=topk:0.25"}, "compressor=topk:0.25"),
+                              ({"compressor": "preset=dgc"}, "precondition=momentum:0.9:masked"),
+                              ({"compressor": "preset=dgc; op=max", "op": "min"}, "op=min"),
+                              ({"compressor": "schedule = gather"}, "schedule=gather"),
+                              ({"min_bytes": "64 KiB"}, "min_bytes=65536"), ({"min_bytes": "1 kB"}, "min_bytes=1000"),
+                              ({"links": "inter=50us,1Gbit/s pass=8GB/s"},
+                               "links=inter=50us,1Gbit/s,per-node+intra=1us,10GB/s,per-rank+pass=8GB/s")):
             with self.subTest(options):
                 self.assertIn(word, self.words(**options))
 
@@ -286,6 +293,11 @@ class OptionsTest(unittest.TestCase):
                              ({"exempt": {"a": 1}}, "text, a number or a list"),
                              ({"decay": object()}, "text, a number or a list"),
                              ({"compressor": None}, "leave it out"), ({"compressor": "topk\0"}, "blanks"),
+                             ({"compressor": "preset=dgc\0"}, "null bytes"), ({"compressor": "compressor="}, "is empty"),
+                             ({"compressor": "topk:0.01 int8"}, "mean 'compressor=topk:0.01,int8'"),
+                             ({"compressor": "topk=0.01"}, "compressor=topk:0.01"),
+                             ({"seed": 10**400}, "seed is a number of 1329 bits"), ({"seed": [1, 2]}, "number, not '1,2'$"),
+                             ({"exempt_1d": 2}, "takes 0 or 1, not '2'$"), ({"links": "fast"}, r"10GB/s\+pass"),
                              ({"op": "median"}, "sum, average, min, max or product"), ({"min_byte": 3}, "min_bytes")):
             with self.subTest(options), self.assertRaisesRegex(winnow.UsageError, why):
                 self.words(**options)
@@ -297,7 +309,9 @@ class OptionsTest(unittest.TestCase):
                       lambda: winnow.local_transports(2**32 + 1), lambda: winnow.local_transports("2"),
                       lambda: winnow.local_transports(1.0), lambda: winnow.TcpListener(5),
                       lambda: listener.connect(2**32, [listener.address]),
-                      lambda: listener.connect(0, listener.address),
+                      lambda: listener.connect(0, listener.address), lambda: listener.connect(0, 5),
+                      lambda: listener.connect(0, None), lambda: listener.connect(0, [None]),
+                      lambda: winnow.local_transports(1025),
                       lambda: listener.connect(0, [b"a"]), lambda: listener.connect(0, ["a\0b"]),
                       lambda: listener.connect(0, [listener.address], timeout="1"),
                       lambda: winnow.tcp_transport(2**32, 1, "localhost"),
@@ -310,6 +324,14 @@ class OptionsTest(unittest.TestCase):
                       lambda: reducer.load(None), lambda: reducer.scale_residuals("2"),
                       lambda: reducer.look_ahead_share(None), lambda: reducer.scale_residuals(None)):
             self.assertRaises(winnow.UsageError, wrong)
+        with self.assertRaisesRegex(winnow.UsageError, "^size is 0: .* from 1 to 1024$"):
+            winnow.local_transports(0)
+        with self.assertRaisesRegex(winnow.UsageError, "from 1 to 1024"):  # as the library has it
+            winnow._library.library.winnow_local_transports(1025, (ctypes.c_void_p * 1025)())
+        with self.assertRaisesRegex(winnow.UsageError, "a number of 1329 bits"):
+            reducer.all_reduce_bucket([winnow.Segment(floats(), 1, rate=10**400)])
+        with self.assertRaisesRegex(winnow.UsageError, r"xxx\.\.\.: must"):
+            winnow.local_transports("x" * 1000)
         for tls, why in (("on", "off, secret or certificates"), ("secret", "needs one: TcpOptions::secret"),
                          (("a.pem", "a.key"), "three PEM files"), (5, "three PEM files"),
                          (("no.pem", "no.key", "no.ca"), "no.pem")):

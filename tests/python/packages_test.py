@@ -111,7 +111,7 @@ class TorchTest(ArrayCase):
                           (lambda: square(device="meta"), "on meta"),
                           (lambda: torch.ones(4, dtype=torch.complex64), "elements of type"),
                           (lambda: torch.ones(4, dtype=torch.bool), "elements of type"),
-                          (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(2)]), "layout"),
+                          (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(2)]), "a nested tensor"),
                           (lambda: torch.zeros(4, dtype=torch.complex64).conj().imag, "not contiguous"),
                           (lambda: torch._neg_view(torch.ones(4)), "resolve_neg")):
             self.refuse(make, why)
