@@ -293,10 +293,12 @@ class OptionsTest(unittest.TestCase):
                              ({"exempt": {"a": 1}}, "text, a number or a list"),
                              ({"decay": object()}, "text, a number or a list"),
                              ({"compressor": None}, "leave it out"), ({"compressor": "topk\0"}, "blanks"),
-                             ({"compressor": "preset=dgc\0"}, "null bytes"), ({"compressor": "compressor="}, "is empty"),
+                             ({"compressor": "preset=dgc\0"}, "null bytes"),
+                             ({"compressor": "compressor="}, "is empty"),
                              ({"compressor": "topk:0.01 int8"}, "mean 'compressor=topk:0.01,int8'"),
                              ({"compressor": "topk=0.01"}, "compressor=topk:0.01"),
-                             ({"seed": 10**400}, "seed is a number of 1329 bits"), ({"seed": [1, 2]}, "number, not '1,2'$"),
+                             ({"seed": 10**400}, "seed is a number of 1329 bits"),
+                             ({"seed": [1, 2]}, "number, not '1,2'$"),
                              ({"exempt_1d": 2}, "takes 0 or 1, not '2'$"), ({"links": "fast"}, r"10GB/s\+pass"),
                              ({"op": "median"}, "sum, average, min, max or product"), ({"min_byte": 3}, "min_bytes")):
             with self.subTest(options), self.assertRaisesRegex(winnow.UsageError, why):
