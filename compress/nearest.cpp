@@ -27,9 +27,27 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known) {
+  constexpr std::size_t kShortest = 3;  // that stands for the word which it begins
+  const auto begins = [&](std::string_view other) { return other.starts_with(word); };
+  if (word.size() >= kShortest && std::ranges::count_if(known, begins) == 1) {
+    return *std::ranges::find_if(known, begins);
+  }
   const auto nearest = std::ranges::min_element(
       known, {}, [&](std::string_view other) { return edit_distance(word, other); });
-  return nearest == known.end() ? std::string_view{} : *nearest;
+  if (nearest == known.end()) return {};
+  const bool is_near = 2 * edit_distance(word, *nearest) <= std::max(word.size(), nearest->size());
+  return is_near ? *nearest : std::string_view{};
+}
+
+std::string advice(std::string_view word, std::span<const std::string_view> known) {
+  const std::string_view meant = nearest_word(word, known);
+  if (!meant.empty()) return "did you mean '" + std::string(meant) + "'?";
+  std::string text = "known are";
+  for (const std::string_view& one : known) {
+    text += &one == known.data() ? " " : ", ";
+    text += one;
+  }
+  return text;
 }
 
 }  // namespace winnow::compress

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -84,7 +86,9 @@ void Preconditioner::begin(ParameterState& parameter) const {
   if (has_moments()) ++parameter.counted;
 }
 
-kernels::Precondition Preconditioner::of(const Piece& piece, float rate, bool has_residual) const {
+kernels::Precondition Preconditioner::of(const Piece& piece, float given, bool has_residual) const {
+  // An infinite one would make sums infinite, and some NaN, as the schedule has it.
+  const float rate = std::isfinite(given) ? given : std::numeric_limits<float>::quiet_NaN();
   if (!has_moments()) return {.kind = leaves(rate) ? Kind::none : Kind::rate, .rate = rate};
   ParameterState& parameter = *piece.parameter;
   kernels::Precondition by{.kind = kind_, .moment = parameter.moment.span().data() + piece.offset};

@@ -108,10 +108,10 @@ constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
 
 [[noreturn]] void fail_unknown(std::string_view specification, std::string_view word) {
   const auto elsewhere = std::ranges::find(kElsewhere, word, [](const auto& e) { return e.first; });
-  const std::string_view meant =
-      elsewhere != std::end(kElsewhere) ? elsewhere->second : nearest_word(word, known_words());
-  fail_usage("unknown compressor '" + std::string(specification) + "'; did you mean '" +
-             std::string(meant) + "'?");
+  const std::string help = elsewhere != std::end(kElsewhere)
+                               ? "did you mean '" + std::string(elsewhere->second) + "'?"
+                               : advice(word, known_words());
+  fail_usage("unknown compressor '" + std::string(specification) + "'; " + help);
 }
 
 bool is_alphanumeric(char c) {
@@ -128,6 +128,16 @@ std::string with_commas(std::string text) {
     }
   }
   return text;
+}
+
+/// Without commas that nothing stands behind or before.
+std::string without_gaps(std::string_view text) {
+  std::string whole;
+  while (!text.empty()) {
+    const std::string_view word = cut(text, ',');
+    if (!word.empty()) whole.append(whole.empty() ? "" : ",").append(word);
+  }
+  return whole;
 }
 
 /// With a colon and a point as they belong into "topk=0,01", "topk(0.01)", "topk0.01".
@@ -164,7 +174,7 @@ std::unique_ptr<Compressor> parse(std::string_view specification, std::uint64_t 
 /// The specification that was probably meant by a wrong one, or empty.
 std::string repaired(const std::string& wrong) {
   for (const std::string& other :
-       {with_commas(wrong), with_colon(wrong), with_commas(with_colon(wrong)),
+       {without_gaps(wrong), with_commas(wrong), with_colon(wrong), with_commas(with_colon(wrong)),
         std::string("topk:").append(bare_density(wrong))}) {
     if (other == wrong) continue;
     try {

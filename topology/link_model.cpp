@@ -33,7 +33,7 @@ constexpr std::array kSizes = {Unit{"B", 1, 1}, Unit{"kB", 1e3, 1}, Unit{"MB", 1
                                Unit{"GB", 1e9, 1}, Unit{"TB", 1e12, 1}};
 
 constexpr const char* kForms =
-    "write \"inter=50us,100Mbit/s intra=1us,10GB/s pass=10GB/s\", where a bandwidth may be "
+    "write \"inter=50us,100Mbit/s+intra=1us,10GB/s+pass=10GB/s\", where a bandwidth may be "
     "followed "
     "by \",per-node\" (ranks of a node share it) or \",per-rank\"; times are in ns, us, ms or s, "
     "bandwidths in bit/s or B/s with k, M, G or T before; \"ring=4MB\" says from which size on "

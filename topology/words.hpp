@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <concepts>
@@ -37,6 +38,13 @@ bool read_number(std::string_view text, Number& number) {
   }
   number = read;
   return true;
+}
+
+/// A number in as few characters as it can be read back from: "0.1", "1e+300".
+template <class Number>
+std::string number_text(Number number) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
 }
 
 /// Reads a share of a whole likewise: "0.01" or "1%".

@@ -249,6 +249,7 @@ PerfRow Perf::row(std::uint64_t count) {
               .op = op_.name};
   AllReducer reducer(rank_.connect(), settings_.options, where_);
   if (settings_.check > 0) measure_error(reducer, count, row);
+  const std::string measured = reducer.last().schedule;
   for (int i = 0; i < settings_.warmup_iters; ++i) call(reducer, input(count, false), false);
   const auto is_tried_out = [&] { return reducer.last().reason.ends_with("which is tried out"); };
   while (settings_.warmup_iters > 0 && is_tried_out()) call(reducer, input(count, false), false);
@@ -261,6 +262,10 @@ PerfRow Perf::row(std::uint64_t count) {
   row.wire_bytes = max_over_ranks(*rank_.control, std::array{sent / calls}).front();
   row.coding = after.coding;
   row.in_place = time_calls(reducer, count, true);
+  if (!row.out_of_place.has_schedule(measured) && !row.in_place.has_schedule(measured)) {
+    row.error.reset();  // it is that of a plan which its trial did not choose
+    row.lost.reset();
+  }
   row.timestamp = utc_now();
   return row;
 }

@@ -108,8 +108,11 @@ std::string joined(const Range& range, const Text& text) {
 }  // namespace
 
 void PerfHalf::add_schedule(const std::string& one) {
-  if (one.empty() || ("|" + schedule + "|").find("|" + one + "|") != std::string::npos) return;
-  schedule += (schedule.empty() ? "" : "|") + one;
+  if (!one.empty() && !has_schedule(one)) schedule += (schedule.empty() ? "" : "|") + one;
+}
+
+bool PerfHalf::has_schedule(const std::string& one) const {
+  return ("|" + schedule + "|").find("|" + one + "|") != std::string::npos;
 }
 
 double algorithm_bandwidth(const PerfRow& row, const PerfHalf& half) {

@@ -19,6 +19,7 @@ struct PerfHalf {
   std::string schedule;                ///< of the timed calls; joined by '|' if they differ
 
   void add_schedule(const std::string& one);
+  bool has_schedule(const std::string& one) const;
 };
 
 struct PerfRow {
@@ -26,8 +27,8 @@ struct PerfRow {
   bool scatters = false;              ///< of a reduce-scatter, by its input
   std::string type, op;
   PerfHalf out_of_place, in_place;
-  double wire_bytes = 0;  ///< per call, by the busiest rank
-  std::optional<double> error, lost;
+  double wire_bytes = 0;              ///< per call, by the busiest rank
+  std::optional<double> error, lost;  ///< of a compressed schedule that is shown
   std::string coding;
   std::string timestamp;  ///< when the row was complete
 };

@@ -68,12 +68,63 @@ constexpr Foreign kForeign[] = {
     {"", "--full", "", "give -J FILE for all that is measured; -f is a factor, as in nccl-tests"},
     {"", "--validation", "", "give -c and a number of calls"}};
 
+/// Values of other benchmarks and libraries that an argument refuses, and what is written here.
+/// Empty: any other value, or none.
+struct Meant {
+  std::string_view flag, value;
+  const char* instead;
+};
+constexpr const char* kMemory =
+    "-d is the type of the elements, as in nccl-tests; for buffers on a GPU, -d of the OSU "
+    "benchmarks, give --memory device";
+constexpr Meant kMeant[] = {
+    {"--datatype", "fp16", "give -d half"},
+    {"--datatype", "float16", "give -d half"},
+    {"--datatype", "f16", "give -d half"},
+    {"--datatype", "bf16", "give -d bfloat16"},
+    {"--datatype", "fp32", "give -d float"},
+    {"--datatype", "float32", "give -d float"},
+    {"--datatype", "f32", "give -d float"},
+    {"--datatype", "fp64", "give -d double"},
+    {"--datatype", "float64", "give -d double"},
+    {"--datatype", "int", "give -d int32"},
+    {"--datatype", "char", "give -d int8"},
+    {"--datatype", "cuda", kMemory},
+    {"--datatype", "managed", kMemory},
+    {"--datatype", "openacc", kMemory},
+    {"--datatype", "rocm", kMemory},
+    {"--op", "mean", "give -o avg"},
+    {"--op", "average", "give -o avg"},
+    {"--op", "product", "give -o prod"},
+    {"--op", "add", "give -o sum"},
+    {"--op", "minimum", "give -o min"},
+    {"--op", "maximum", "give -o max"},
+    {"--timeout", "",
+     "-T takes seconds, as in nccl-tests; the type of the elements, -T of the OSU benchmarks, is "
+     "-d: float, double or int32, say"},
+    {"--check", "",
+     "-c takes a number of calls, as in nccl-tests: give -c 1 for -c of the OSU benchmarks"},
+    {"--stepfactor", "",
+     "it is a factor from one size to the next, as in nccl-tests, and no -f of the OSU "
+     "benchmarks: give -J FILE for all that is measured"}};
+
+/// What helps against an error of the parser, which names the flag and the value; or nothing.
+std::string help_against(const std::string& error) {
+  for (const auto& [flag, value, instead] : kMeant) {
+    const bool is_value =
+        value.empty() || error.find(" " + std::string(value) + " ") != std::string::npos;
+    if (error.starts_with(flag) && is_value) return std::string("; ") + instead;
+  }
+  return {};
+}
+
 constexpr const char* kFooter = R"(
 Prints the table of nccl-tests' all_reduce_perf, and after it
   wire    bytes that the busiest rank sends in a call
   ratio   2 (ranks - 1) / ranks of size, what a dense ring sends, over these bytes
   error   of a compressed call: L2 norm of (result - exact result) over that of the exact one, in the
-          first call, when no residual has been added yet; later calls send what it left out
+          first call, when no residual has been added yet; later calls send what it left out.
+          N/A if no timed call had that call's schedule
   lost    the same once the residuals of all ranks are added to the result: rounding alone
   schedule  of the timed calls; several are joined by '|'
 A compressed call has no #wrong (N/A); elements of a dense one are wrong if they differ from the exact
@@ -323,11 +374,7 @@ int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std:
     return 0;
   } catch (const CLI::ParseError& error) {
     wrong = error.what();
-    if (wrong.find("--stepfactor") != std::string::npos) {
-      wrong +=
-          "; it is a factor from one size to the next, as in nccl-tests, and no -f of the OSU "
-          "benchmarks: give -J FILE for all that is measured";
-    }
+    wrong += help_against(wrong);
   } catch (const Error& error) {
     wrong = error.what();
   }

@@ -108,6 +108,7 @@ class FunctionTransport final : public Transport {
   void enqueue(winnow_message message) {
     expect_usable();
     expect_peer(message.peer, rank(), size());
+    comm::expect_memory({static_cast<const std::byte*>(message.data), message.bytes});
     message.struct_bytes = sizeof message;
     enqueued_.push_back(message);
   }

@@ -14,7 +14,8 @@
 #include <type_traits>
 #include <winnow/error.hpp>
 
-#include "comm/plan/memory.hpp"
+#include "comm/transport/memory.hpp"
+#include "topology/words.hpp"
 
 // Checks the arguments of the C functions before use. Each check throws a UsageError that names the
 // argument.
@@ -47,7 +48,7 @@ inline bool flag_of(std::int32_t flag, const char* what) {
 
 inline double expect_finite(double number, const char* what) {
   WINNOW_EXPECTS(std::isfinite(number),
-                 std::string(what) + " is " + std::to_string(number) + ": must be a finite number");
+                 std::string(what) + " is " + number_text(number) + ": must be a finite number");
   return number;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "comm/c_interface/text.hpp"
 #include "comm/transport/printable.hpp"
 
 namespace {
@@ -23,7 +24,7 @@ const char* winnow_last_error(void) {
 }
 
 void winnow_set_last_error(const char* text) {
-  std::string_view rest = text == nullptr ? "" : text;
+  std::string_view rest = winnow::comm::text_or_none(text);
   std::size_t at = 0;
   while (!rest.empty()) {  // whole characters, in UTF-8 whatever the text quotes
     const std::size_t bytes = winnow::comm::utf8_bytes(rest);

@@ -5,12 +5,16 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "comm/transport/memory.hpp"
 #include "comm/transport/printable.hpp"
 
 namespace winnow::comm {
 
 std::string_view text_of(const char* text, const char* what) {
-  const std::string_view whole = text == nullptr ? std::string_view() : std::string_view(text);
+  if (text == nullptr) return {};
+  const std::string wrong = memory_error(text, 1, 1);
+  WINNOW_EXPECTS(wrong.empty(), std::string(what).append(wrong));
+  const std::string_view whole(text);
   for (std::string_view rest = whole; !rest.empty();) {
     const std::size_t bytes = utf8_bytes(rest);
     WINNOW_EXPECTS(bytes > 0, std::string(what) + " is not UTF-8: byte " +
@@ -19,6 +23,10 @@ std::string_view text_of(const char* text, const char* what) {
     rest.remove_prefix(bytes);
   }
   return whole;
+}
+
+std::string_view text_or_none(const char* text) {
+  return memory_error(text, 1, 1).empty() ? std::string_view(text) : std::string_view();
 }
 
 }  // namespace winnow::comm

@@ -6,7 +6,10 @@
 
 namespace winnow::comm {
 
-/// A caller's text; empty for NULL. UsageError if it is not UTF-8, as all text here must be.
+/// A caller's text; empty for NULL. UsageError if no text can lie there, or if it is not UTF-8, as
+/// all text here must be.
 std::string_view text_of(const char* text, const char* what);
+/// Likewise, but empty for what is no text, where nobody could learn of it.
+std::string_view text_or_none(const char* text);
 
 }  // namespace winnow::comm

@@ -43,7 +43,8 @@ int winnow_transport_node(const winnow_transport* transport) {
 }
 
 void winnow_transport_abort(winnow_transport* transport, const char* reason) {
-  (void)guarded([&] { transport_of(transport).abort(reason == nullptr ? "aborted" : reason); });
+  const std::string_view text = winnow::comm::text_or_none(reason);
+  (void)guarded([&] { transport_of(transport).abort(text.data() == nullptr ? "aborted" : text); });
 }
 
 int winnow_transport_duplicate(winnow_transport* transport, double seconds,
@@ -57,10 +58,10 @@ int winnow_transport_duplicate(winnow_transport* transport, double seconds,
 
 int winnow_local_transports(int size, winnow_transport** transports) {
   return guarded([&] {
-    WINNOW_EXPECTS(size > 0, "size is " + std::to_string(size) + ": must be 1 at least");
-    winnow::comm::expect_array(transports, static_cast<std::uint64_t>(size), "transports");
+    auto made = winnow::local_transports(size);
+    winnow::comm::expect_array(transports, made.size(), "transports");
     std::vector<std::unique_ptr<winnow_transport>> handles;
-    for (auto& transport : winnow::local_transports(size)) {
+    for (auto& transport : made) {
       handles.push_back(std::make_unique<winnow_transport>(std::move(transport)));
     }
     for (auto& handle : handles) *transports++ = handle.release();

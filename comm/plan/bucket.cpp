@@ -13,7 +13,7 @@
 
 #include "comm/plan/differences.hpp"
 #include "comm/plan/hash.hpp"
-#include "comm/plan/memory.hpp"
+#include "comm/transport/memory.hpp"
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "winnow/error.hpp"
@@ -134,6 +134,14 @@ std::string input_error(const Segment& segment) {
     return " overlaps its output: they are to be the same memory, or apart";
   }
   return {};
+}
+
+/// UsageError unless as many messages as a bucket of `count` elements needs have numbers.
+void expect_messages(std::uint64_t messages, std::uint64_t count, const Options& options) {
+  WINNOW_EXPECTS(messages <= kMaxParts, "a bucket of " + std::to_string(count) +
+                                            " elements needs more than " +
+                                            std::to_string(kMaxParts) + " messages of max_part=" +
+                                            std::to_string(options.max_part) + "; raise max_part");
 }
 
 }  // namespace
@@ -319,6 +327,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   const bool automatic = options.max_part == Options::kAutomatic;
   std::uint64_t most = automatic ? Options::kMaxPart : options.max_part;
   if (world.place == Place::cuda) most = std::min(most, kMostOnDevice);
+  expect_messages((bucket.count + most - 1) / most, bucket.count, options);  // before work for each
   const std::uint64_t block = compressor.block() > 0 ? compressor.block() : Options::kMaxPart;
   const auto cut_compressed = [&](Parameters& states, std::uint64_t longest) {
     auto parts = cut(segments, compressed, states, longest, block, kernels::Partition::kUnit);
@@ -375,10 +384,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     messages = std::max(messages,
                         bucket.parts.size() * std::max(part.shards.of_rail.size(), std::size_t{1}));
   }
-  WINNOW_EXPECTS(messages <= kMaxParts, "a bucket of " + std::to_string(bucket.count) +
-                                            " elements needs more than " +
-                                            std::to_string(kMaxParts) + " messages of max_part=" +
-                                            std::to_string(options.max_part) + "; raise max_part");
+  expect_messages(messages, bucket.count, options);
   std::uint64_t longest = 0;
   for (const BucketPart& part : std::span(bucket.parts).subspan(bucket.compressed)) {
     longest = std::max(longest, part.part.count * sizeof(float));

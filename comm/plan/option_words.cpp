@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 #include <winnow/error.hpp>
 
 #include "comm/plan/presets.hpp"
@@ -15,7 +16,8 @@
 namespace winnow::comm {
 namespace {
 
-constexpr std::string_view kLinks = "links", kExempt = "exempt";
+constexpr std::string_view kLinks = "links", kExempt = "exempt", kMinBytes = "min_bytes",
+                           kCompressor = "compressor";
 constexpr std::array<std::string_view, 4> kLinkNames = {"inter", "intra", "pass", "ring"};
 
 bool is_blank(char c) {
@@ -47,11 +49,13 @@ class Rest {
       if (more && word.name == kLinks && opens(kLinkNames)) {
         if (!word.value.ends_with('+')) word.value += '+';
       } else if (!more || !(joins(word.name, word.value.back()) || joins(word.name, peek()) ||
-                            (peek() == '%' && word.name != kExempt))) {
+                            (peek() == '%' && word.name != kExempt) ||
+                            (word.name == kMinBytes && is_before_unit(word.value)))) {
         at_ = end;
         break;
       }
     }
+    last_ = word;
     return word;
   }
 
@@ -83,6 +87,14 @@ class Rest {
            std::ranges::find(names, lower_case(ahead.substr(0, end))) != names.end();
   }
 
+  /// Whether a number is all that there is, and a unit of bytes comes next: "64 KiB".
+  bool is_before_unit(std::string_view number) const {
+    const auto ahead = text_.substr(at_);
+    const std::string_view unit = ahead.substr(0, ahead.find_first_of("=; \t\n\r\v\f"));
+    return number.find_first_not_of("+0123456789.") == std::string_view::npos && !unit.empty() &&
+           bytes_of_unit(unit).has_value();
+  }
+
   /// A word without '=': says which option takes it.
   [[noreturn]] void fail_bare(std::string_view word) const {
     std::string text = "options are written key=value, not '" + std::string(word) + "'";
@@ -92,6 +104,16 @@ class Rest {
   }
   std::string option_of(std::string_view word) const {
     const std::string text = lower_case(word);
+    if (last_ && last_->name == kCompressor) {
+      for (const char* mark : {",", ":"}) {  // instead of the blank before the word
+        try {
+          const std::string whole = last_->value + mark + text;
+          return std::string(kCompressor) + "=" + compress::make_compressor(whole)->name();
+        } catch (const UsageError&) {
+          // Another option's, perhaps.
+        }
+      }
+    }
     const auto colon = std::min(text.find(':'), text.size());
     if (std::ranges::find(names_, std::string_view(text).substr(0, colon)) != names_.end()) {
       const std::string_view value = word.substr(std::min(colon + 1, word.size()));
@@ -113,6 +135,7 @@ class Rest {
   std::string_view text_;
   std::span<const std::string_view> names_;
   std::size_t at_ = 0;
+  std::optional<OptionWord> last_;  // before the one that is read
 };
 
 /// A name elsewhere, how its meaning is written here, and what is written for its value, if that is
@@ -173,7 +196,14 @@ std::vector<OptionWord> cut_option_words(std::string_view text,
 
 std::string option_elsewhere(std::string_view name, std::string_view value) {
   const auto known = std::ranges::find(kUnderOtherNames, name, &Elsewhere::name);
-  if (known == std::end(kUnderOtherNames)) return {};
+  if (known == std::end(kUnderOtherNames)) {
+    try {
+      const std::string compressor = std::string(name).append(":").append(value);
+      return "compressor=" + compress::make_compressor(compressor)->name();
+    } catch (const UsageError&) {
+      return {};
+    }
+  }
   std::string text(known->here);
   if (known->place.empty() || value.empty()) return text;
   double share = 0;

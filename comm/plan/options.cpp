@@ -167,18 +167,23 @@ struct Key {
   fail_usage(text);
 }
 
-/// The digits of "1,000" or "1_000", which are not grouped here.
+/// The digits of "1,000" or "1_000", which are not grouped here; empty for other texts.
 std::string ungrouped(std::string_view text) {
-  std::string digits(text);
-  return std::erase_if(digits, [](char c) { return c == ',' || c == '_' || c == '\''; }) > 0
-             ? digits
-             : std::string();
-}
-
-template <class Number>
-std::string number_text(Number number) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
+  constexpr std::string_view kMarks = ",_'", kDigits = "0123456789";
+  constexpr std::size_t kGroup = 3;
+  auto digits = std::min(text.find_first_not_of(kDigits), text.size());
+  std::string whole(text.substr(0, digits));
+  if (digits == 0 || digits > kGroup) return {};
+  bool has_marks = false;
+  for (text.remove_prefix(digits); !text.empty() && kMarks.find(text.front()) != kMarks.npos;) {
+    text.remove_prefix(1);
+    digits = std::min(text.find_first_not_of(kDigits), text.size());
+    if (digits != kGroup) return {};
+    whole += text.substr(0, digits);
+    text.remove_prefix(digits);
+    has_marks = true;
+  }
+  return has_marks ? whole.append(text) : std::string();
 }
 
 /// A number from 0 to kMost.
@@ -210,7 +215,8 @@ constexpr Key bytes_key(std::string_view name) {
             o.*kMember = *bytes;
           },
           [](const Options& o) { return number_text(o.*kMember); },
-          "a whole number of bytes, such as 65536, 64K or 64KiB (by 1024) or 64kB (by 1000)"};
+          "a whole number of bytes, such as 65536, 64K or 64KiB (by 1024) or 64kB (by 1000), in "
+          "small letters or capitals"};
 }
 
 /// A value of an enumeration.
@@ -304,7 +310,7 @@ const Key* find_key(std::string_view name) {
 bool is_misspelt(std::string_view name, std::string_view nearest) {
   constexpr std::string_view kReserved[] = {"mpi_", "nccl_", "tcp_", "torch_"};
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
-  return std::ranges::none_of(kReserved, begins) &&
+  return !nearest.empty() && std::ranges::none_of(kReserved, begins) &&
          compress::edit_distance(name, nearest) <= std::max<std::size_t>(1, nearest.size() / 4);
 }
 
@@ -329,9 +335,7 @@ Options Options::parse(std::string_view text, const Options& base) {
     if (key == nullptr) {
       const std::string elsewhere = comm::option_elsewhere(name, value);
       fail_usage("unknown option '" + name + "'; " +
-                 (elsewhere.empty()
-                      ? "did you mean '" + std::string(compress::nearest_word(name, kNames)) + "'?"
-                      : "write " + elsewhere));
+                 (elsewhere.empty() ? compress::advice(name, kNames) : "write " + elsewhere));
     }
     key->read(options, *key, value);
   }

@@ -6,8 +6,8 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/hash.hpp"
-#include "comm/plan/memory.hpp"
 #include "comm/schedule/scatter.hpp"
+#include "comm/transport/memory.hpp"
 #include "kernels/arithmetic/element.hpp"
 
 namespace winnow::comm {

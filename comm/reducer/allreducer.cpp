@@ -15,11 +15,11 @@
 #include "comm/plan/checked_options.hpp"
 #include "comm/plan/differences.hpp"
 #include "comm/plan/hash.hpp"
-#include "comm/plan/memory.hpp"
 #include "comm/plan/probe.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stats_table.hpp"
 #include "comm/transport/failure_latch.hpp"
+#include "comm/transport/memory.hpp"
 #include "comm/transport/one_of_many.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/device_scope.hpp"
@@ -28,6 +28,7 @@
 #include "kernels/exec/uncaught.hpp"
 #include "kernels/memory_ops.hpp"
 #include "topology/processors.hpp"
+#include "topology/words.hpp"
 
 namespace winnow {
 namespace {
@@ -359,7 +360,7 @@ void AllReducer::Impl::look_ahead(std::uint64_t id, std::span<const float> weigh
   expect_idle("look_ahead");
   const std::lock_guard lock(context.moving());
   WINNOW_EXPECTS(std::isfinite(share) && share >= 0,
-                 "the share of a residual is a number from 0 on, not " + std::to_string(share));
+                 "the share of a residual is a number from 0 on, not " + number_text(share));
   WINNOW_EXPECTS(weights.size() == ahead.size(),
                  "look_ahead has " + std::to_string(weights.size()) + " weights and room for " +
                      std::to_string(ahead.size()));
@@ -395,7 +396,7 @@ void AllReducer::look_ahead(std::uint64_t id, std::span<const float> weights,
 
 float AllReducer::look_ahead_share(float momentum, std::optional<ReduceOp> op) const {
   WINNOW_EXPECTS(momentum >= 0 && momentum < 1,
-                 "a momentum lies in [0, 1), unlike " + std::to_string(momentum));
+                 "a momentum lies in [0, 1), unlike " + number_text(momentum));
   const ReduceOp chosen = op.value_or(impl().options.op);
   WINNOW_EXPECTS(chosen == ReduceOp::sum || chosen == ReduceOp::average,
                  "only sums and averages leave residuals");

@@ -8,13 +8,14 @@
 #include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/plan/memory.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/state/saved_state.hpp"
+#include "comm/transport/memory.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/exec/together.hpp"
+#include "topology/words.hpp"
 
 namespace winnow {
 
@@ -168,7 +169,7 @@ void AllReducer::scale_residuals(float factor) {
   impl.expect_idle("scale_residuals");
   WINNOW_EXPECTS(
       std::isfinite(factor) && factor > 0,
-      "residuals are scaled by a number above 0, unlike the factor " + std::to_string(factor));
+      "residuals are scaled by a number above 0, unlike the factor " + number_text(factor));
   impl.synchronize();
   const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());

@@ -77,11 +77,11 @@ const Schedule& find_schedule(std::string_view name) {
   std::string word(name);
   std::ranges::replace(word, '-', '_');
   const auto elsewhere = std::ranges::find(kElsewhere, word, [](const auto& e) { return e.first; });
-  const std::string_view meant =
-      elsewhere != std::end(kElsewhere) ? elsewhere->second : compress::nearest_word(word, known);
-  std::string text =
-      "unknown schedule '" + std::string(name) + "'; did you mean '" + std::string(meant) + "'?";
-  if (elsewhere != std::end(kElsewhere) && meant == kDense.name) {
+  const bool is_known = elsewhere != std::end(kElsewhere);
+  std::string text = "unknown schedule '" + std::string(name) + "'; ";
+  text += is_known ? "did you mean '" + std::string(elsewhere->second) + "'?"
+                   : compress::advice(word, known);
+  if (is_known && elsewhere->second == kDense.name) {
     text += " That is the transport's own allreduce, or Winnow's ring where it is faster";
   }
   fail_usage(text);

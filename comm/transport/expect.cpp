@@ -5,6 +5,8 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "comm/transport/memory.hpp"
+
 namespace winnow::comm {
 
 void expect_peer(int peer, int rank, int size) {
@@ -16,6 +18,17 @@ void expect_peer(int peer, int rank, int size) {
 void expect_started(Ticket ticket, std::uint64_t started) {
   WINNOW_EXPECTS(ticket.number <= started, "wait for ticket " + std::to_string(ticket.number) +
                                                " of " + std::to_string(started) + " started");
+}
+
+void expect_memory(std::span<const std::byte> memory) {
+  const std::string wrong = memory_error(memory.data(), memory.size(), 1);
+  WINNOW_EXPECTS(wrong.empty(), "the memory of a message" + wrong);
+}
+
+void expect_memory(const Elements& elements) {
+  const std::string wrong =
+      memory_error(elements.data(), elements.size(), bytes_of(elements.type()));
+  WINNOW_EXPECTS(wrong.empty(), "the memory of a collective" + wrong);
 }
 
 void expect_gatherable(std::size_t mine, std::size_t all, int ranks) {

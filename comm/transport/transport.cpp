@@ -69,6 +69,7 @@ void Transport::enqueue_all_gather(std::span<std::byte> all, std::size_t message
 
 void Transport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                            Deadline deadline) {
+  comm::expect_memory(elements);
   comm::abort_on_error(*this, [&] {
     if (reduces_in_one_step(elements.size(), bytes_of(elements.type()), size())) {
       reduce_in_one_step(*this, exec, elements, op, deadline);
@@ -79,6 +80,7 @@ void Transport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp 
 }
 
 void Transport::reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) {
+  comm::expect_memory(Elements(elements));
   comm::abort_on_error(*this, [&] {
     comm::reduce_ring({*this, exec, elements, ReduceOp::sum, 0, size() - 1, deadline});
   });
@@ -87,6 +89,8 @@ void Transport::reduce_scatter(const Exec& exec, std::span<float> elements, Dead
 void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
                            std::span<std::byte> all, Deadline deadline) {
   comm::expect_gatherable(mine.size(), all.size(), size());
+  comm::expect_memory(all);
+  comm::expect_memory(mine);
   if (mine.empty()) return;
   std::byte* own = all.data() + static_cast<std::size_t>(rank()) * mine.size();
   if (own != mine.data() && exec.place == Place::cuda) {

@@ -247,3 +247,14 @@ class Bound:
     def __reduce_ex__(self, _protocol: Any) -> Any:
         raise TypeError(f"a winnow.{type(self).__name__} cannot be copied or pickled: it belongs to the "
                         "process that made it")
+
+
+class Made(Bound):
+    """What calls return and nobody makes: its class is a type alone, since a pointer that is none
+    would end the interpreter."""
+
+    _makers = ""
+
+    def __init__(self, *_: Any, **__: Any):
+        kind = type(self).__name__
+        raise UsageError(f"nobody makes a {kind} by {kind}(): take {self._makers}")

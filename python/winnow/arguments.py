@@ -24,14 +24,23 @@ def named(what: str) -> Iterator[None]:
         raise UsageError(f"{what}: {error}") from None
 
 
+def shown(value: Any) -> str:
+    """A value for an error: as it is written, unless that is long."""
+    most = 80
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        return f"a number of {value.bit_length()} bits"
+    written = repr(value)
+    return written if len(written) <= most else written[:most - 3] + "..."
+
+
 def integer(value: Any, what: str, low: int = 0, high: int = 2**64 - 1) -> int:
     """A whole number of Python or numpy; UsageError for anything else."""
     try:
         found = operator.index(value)
     except TypeError as error:
-        raise UsageError(f"{what} is {value!r}: must be a whole number") from error
+        raise UsageError(f"{what} is {shown(value)}: must be a whole number") from error
     if not low <= found <= high:
-        raise UsageError(f"{what} is {found}: must be a whole number from {low} to {high}")
+        raise UsageError(f"{what} is {shown(found)}: must be a whole number from {low} to {high}")
     return found
 
 
@@ -44,15 +53,15 @@ def number(value: Any, what: str) -> float:
             return float(value)
         except (TypeError, ValueError, OverflowError):
             pass
-    raise UsageError(f"{what} is {value!r}: must be a number")
+    raise UsageError(f"{what} is {shown(value)}: must be a number")
 
 
 def text(value: Any, what: str) -> bytes:
     """UTF-8 for the library; UsageError for anything but text."""
     if not isinstance(value, str):
-        raise UsageError(f"{what} is {value!r}: must be text")
+        raise UsageError(f"{what} is {shown(value)}: must be text")
     if "\0" in value:
-        raise UsageError(f"{what} is {value!r}: must be text without null bytes")
+        raise UsageError(f"{what} is {shown(value)}: must be text without null bytes")
     return value.encode(errors="replace")
 
 
@@ -67,7 +76,7 @@ def op_name(op: Any) -> str:
         name = _OP_NAMES.get(name.strip().lower(), name.strip().lower())
         if name in REDUCE_OPS:
             return name
-    raise UsageError(f"operation {op!r}: must be one of sum, average (or mean, avg), min, max, product")
+    raise UsageError(f"operation {shown(op)}: must be one of sum, average (or mean, avg), min, max, product")
 
 
 def native_op(op: Any) -> int:
@@ -84,17 +93,25 @@ def _word(key: str, value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(_word(key, item) for item in value)
     if isinstance(value, str):
-        return re.sub(r"\s*([,:])\s*", r"\1", value.strip())
+        found = re.sub(r"\s*([,:])\s*", r"\1", value.strip())
+        if key == "min_bytes":  # the unit
+            found = re.sub(r"(?<=\d)\s+(?=[A-Za-z]+$)", "", found)
+        if key == "links":
+            found = re.sub(r"\s+(?=[a-z]+\s*=)", "+", found)
+        return found
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):  # numpy's, too
         return str(int(value))
     try:
-        return str(operator.index(value))
+        whole = operator.index(value)
+        if whole.bit_length() > 64:
+            raise UsageError(f"option {key} is {shown(whole)}: must be a number of at most 64 bits")
+        return str(whole)
     except TypeError:
         pass
     try:
         real = float(value)
     except (TypeError, ValueError):
-        raise UsageError(f"option {key} is {value!r}: must be text, a number or a list") from None
+        raise UsageError(f"option {key} is {shown(value)}: must be text, a number or a list") from None
     if real.is_integer() and abs(real) < 2**53:
         return str(int(real))
     shortest = str(value)  # numpy's float32 has fewer digits than the float that it is
@@ -103,7 +120,9 @@ def _word(key: str, value: Any) -> str:
 
 def option_words(compressor: Any, options: Dict[str, Any]) -> str:
     """Options as the library reads them: "compressor=topk:0.01 min_bytes=0"."""
-    words = {"compressor": compressor, **options}
+    words, begin = {"compressor": compressor, **options}, []
+    if isinstance(compressor, str) and re.match(r"\s*\w+\s*=", compressor):
+        begin = [words.pop("compressor")]  # "preset=dgc": options as they are written elsewhere
     if "op" in words:
         try:
             words["op"] = op_name(words["op"])
@@ -113,5 +132,7 @@ def option_words(compressor: Any, options: Dict[str, Any]) -> str:
     found = {key: _word(key, value) for key, value in words.items()}
     for key, word in found.items():
         if "\0" in word or (key != "compressor" and re.search(r"[\s;]", word)):
-            raise UsageError(f"option {key} is {word!r}: must not contain blanks or ';'")
-    return " ".join(f"{key}={word}" for key, word in found.items())
+            raise UsageError(f"option {key} is {shown(word)}: must not contain blanks or ';'")
+    if any("\0" in word for word in begin):
+        raise UsageError(f"options are {shown(compressor)}: must be text without null bytes")
+    return " ".join(begin + [f"{key}={word}" for key, word in found.items()])

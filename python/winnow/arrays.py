@@ -7,7 +7,7 @@ import functools
 import math
 import sys
 import weakref
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
 from winnow._library import ELEMENT_TYPES, UsageError
 
@@ -32,7 +32,7 @@ class View(NamedTuple):
     address: int
     count: int
     type: int  # of ELEMENT_TYPES
-    dimensions: int
+    shape: Tuple[int, ...]
     refusal: str  # why it must not be written; empty if it may
     keeps: List[Any]
 
@@ -40,6 +40,10 @@ class View(NamedTuple):
     def bytes(self) -> int:
         """Of all elements."""
         return self.count * _SIZES[self.type]
+
+    def has_shape_of(self, other: "View") -> bool:
+        """Whether elements of one place belong together; a flat array has the shape of any."""
+        return self.shape == other.shape or 1 in (len(self.shape), len(other.shape))
 
     def expect_writable(self) -> "View":
         """Itself; UsageError for memory that must not be written."""
@@ -57,7 +61,10 @@ def _type(name: str) -> int:
 def _of_tensor(tensor: Any, on_gpu: bool) -> View:
     if hasattr(tensor, "to_local"):
         raise UsageError("a tensor that is distributed: reduce what this rank has of it, to_local()")
-    if "strided" not in str(tensor.layout) or tensor.is_nested:
+    if tensor.is_nested:
+        raise UsageError("a nested tensor, whose parts have shapes of their own: reduce each of "
+                         "tensor.unbind()")
+    if "strided" not in str(tensor.layout):
         raise UsageError(f"a tensor of layout {tensor.layout}: must be dense, as by to_dense()")
     if tensor.device.type != ("cuda" if on_gpu else "cpu"):
         raise UsageError(f"a tensor on {tensor.device}: must be "
@@ -75,7 +82,7 @@ def _of_tensor(tensor: Any, on_gpu: bool) -> View:
     if count > 0 and address == 0:
         raise UsageError("a tensor without memory of its own")
     refusal = "a tensor that requires a gradient, which autograd records: take detach()"
-    return View(address, count, kind, tensor.dim(), refusal if tensor.requires_grad else "",
+    return View(address, count, kind, tuple(tensor.shape), refusal if tensor.requires_grad else "",
                 [tensor, tensor.untyped_storage()])
 
 
@@ -92,7 +99,7 @@ def _of_numpy(array: Any) -> View:
     if hasattr(array, "mask") and hasattr(array, "filled"):
         raise UsageError("an array with a mask, which would not count: take array.filled(0)")
     # No array can be resized that has a weak reference, even by refcheck=False.
-    return View(array.ctypes.data, array.size, kind, array.ndim,
+    return View(array.ctypes.data, array.size, kind, array.shape,
                 "" if array.flags.writeable else _READ_ONLY, [array, weakref.ref(array)])
 
 
@@ -114,7 +121,7 @@ def _of_buffer(array: Any) -> View:
     if not buffer.c_contiguous:
         raise UsageError("a buffer that is not contiguous in C's order of its dimensions")
     if size == 0:
-        return View(0, 0, kind, buffer.ndim, "", [buffer])
+        return View(0, 0, kind, tuple(buffer.shape), "", [buffer])
     if buffer.readonly:
         # ctypes takes no address of read-only memory; numpy's arrays took the way above.
         raise UsageError("a buffer that is read-only")
@@ -123,7 +130,7 @@ def _of_buffer(array: Any) -> View:
     address = ctypes.addressof(exported)
     if address % buffer.itemsize != 0:
         raise UsageError("a buffer that is not aligned")
-    return View(address, size // buffer.itemsize, kind, buffer.ndim, "", [exported])
+    return View(address, size // buffer.itemsize, kind, tuple(buffer.shape), "", [exported])
 
 
 def _of_gpu(array: Any) -> View:
@@ -146,7 +153,7 @@ def _of_gpu(array: Any) -> View:
                for extent, given, wanted in zip(shape, strides, dense)):
             raise UsageError("an array that is not contiguous in C's order of its dimensions")
     address, read_only = described["data"]
-    return View(address or 0, math.prod(shape), kind, len(shape),
+    return View(address or 0, math.prod(shape), kind, tuple(shape),
                 _READ_ONLY if read_only else "", [array])
 
 

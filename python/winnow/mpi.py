@@ -72,8 +72,11 @@ def mpi_transport(comm: Any, timeout: float = 300) -> Transport:
         raise UsageError(f"mpi_transport takes a communicator of mpi4py, not a {type(comm).__name__}")
     if not mpi.Is_initialized() or mpi.Is_finalized():
         raise UsageError("mpi_transport needs MPI, which is not initialised, or ended")
-    if comm == mpi.COMM_NULL or comm.Is_inter():
-        raise UsageError("mpi_transport takes an intracommunicator")
+    if comm == mpi.COMM_NULL:
+        raise UsageError("mpi_transport of MPI.COMM_NULL, which a communicator is once it is freed, and "
+                         "where this rank has none: give it one whose group this rank is in")
+    if comm.Is_inter():
+        raise UsageError("mpi_transport takes an intracommunicator: merge the groups first, by Merge()")
     loaded, seconds = _load(), number(timeout, "timeout")
     ours, theirs = _version_of(loaded), mpi.Get_library_version()
     if ours.strip("\0") != theirs.strip("\0"):

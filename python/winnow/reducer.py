@@ -134,6 +134,11 @@ class Reducer(Bound):
         if source.type != result.type or source.count != ranks * result.count:
             raise UsageError(f"reduce_scatter takes an input of {ranks} shards as large as the "
                              "output, of one type")
+        first, *others = result.shape or (1,)
+        shapes = ((ranks, *result.shape), (ranks * first, *others))
+        if 1 not in (len(source.shape), len(result.shape)) and source.shape not in shapes:
+            raise UsageError(f"reduce_scatter takes an input of shape {shapes[0]} or {shapes[1]} for an "
+                             f"output of shape {result.shape}, not {source.shape}; or a flat array")
         if result.address != source.address + self._rank * result.bytes:
             expect_apart([source, result], "reduce_scatter: input and output, which may only be this "
                                            "rank's shard of it,")
@@ -161,7 +166,7 @@ class Reducer(Bound):
             try:
                 library.winnow_all_reduce_async(pointer, natives, len(natives), chosen,
                                                 ctypes.byref(call.pointer))
-                return Work(call, self)
+                return Work._of(call, self)
             except BaseException:
                 call.give_up()
                 raise
@@ -216,6 +221,9 @@ class Reducer(Bound):
         float32 = _library.ELEMENT_TYPES["float32"]
         if (source.type, result.type) != (float32, float32) or source.count != result.count:
             raise UsageError("look_ahead takes two float32 arrays of one size")
+        if not source.has_shape_of(result):
+            raise UsageError(f"look_ahead takes weights of shape {source.shape} and ahead of "
+                             f"{result.shape}: must be equal, or one of them flat")
         self.look_ahead_at(id, source.address, result.address, source.count, share)
 
     def look_ahead_at(self, id: int, weights: int, ahead: int, count: int, share: float) -> None:

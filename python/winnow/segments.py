@@ -36,7 +36,7 @@ def _fill(native: _library.Segment, segment: Segment, on_gpu: bool) -> List[View
     if name is not None:
         name = text(name, "its name")
     if dimensions is None:
-        dimensions = 0 if name is None else result.dimensions
+        dimensions = 0 if name is None else len(result.shape)
     else:
         dimensions = integer(dimensions, "the number of its dimensions", 0, 2**31 - 1)
     native.__init__(type=result.type, id=integer(segment.id, "its id"), count=result.count,
@@ -48,6 +48,9 @@ def _fill(native: _library.Segment, segment: Segment, on_gpu: bool) -> List[View
     gradient = view(segment.input, on_gpu)
     if (gradient.count, gradient.type) != (result.count, result.type):
         raise UsageError("its input and its array differ in type or size")
+    if not gradient.has_shape_of(result):
+        raise UsageError(f"its input has the shape {gradient.shape} and its array {result.shape}: must "
+                         "be equal, or one of them flat")
     if gradient.address != result.address:  # otherwise it is in place
         native.input = gradient.address
     return [result, gradient]

@@ -6,20 +6,27 @@ import os
 from typing import Any, Callable, List, Optional, Sequence, Union
 
 from winnow._calls import Job
-from winnow._handles import Bound, Handle
+from winnow._handles import Bound, Handle, Made
 from winnow._library import NcclOptions, TcpMeeting, TcpOptions, UsageError, library
-from winnow.arguments import integer, number, text
+from winnow.arguments import integer, number, shown, text
 
 _INT32 = 2**31 - 1
+_MOST_LOCAL = 1024  # ranks that are threads, as winnow.h has it
 
 
-class Transport(Bound):
-    """Moves bytes between the ranks of a job. One transport serves one Reducer, which keeps it and
-    closes it; its duplicates serve others. `threads`: whether Winnow's own threads may use it.
-    `elsewhere`: whether another thread than the caller's may make its calls, which have no current
-    GPU and belong to no thread."""
+class Transport(Made):
+    """Moves bytes between the ranks of a job: local_transports, tcp_transport and others make them.
+    One transport serves one Reducer, which keeps it and closes it; its duplicates serve others.
+    `threads`: whether Winnow's own threads may use it. `elsewhere`: whether another thread than the
+    caller's may make its calls, which have no current GPU and belong to no thread."""
 
-    def __init__(self, pointer: ctypes.c_void_p, threads: bool = True, elsewhere: bool = True):
+    _makers = "local_transports, tcp_transport, mpi_transport, nccl_transport or mixed_transport"
+    threads: bool
+    elsewhere: bool
+
+    @classmethod
+    def _of(cls, pointer: ctypes.c_void_p, threads: bool = True, elsewhere: bool = True) -> "Transport":
+        self = cls.__new__(cls)
         self.threads, self.elsewhere = threads, threads and elsewhere
         self._handle = handle = Handle.of(self, pointer, library.winnow_transport_destroy)
 
@@ -33,6 +40,7 @@ class Transport(Bound):
         self._rank = library.winnow_transport_rank(pointer)
         self._size = library.winnow_transport_size(pointer)
         self._node = library.winnow_transport_node(pointer)
+        return self
 
     @property
     def rank(self) -> int:
@@ -74,7 +82,7 @@ class Transport(Bound):
         def duplicate(pointer: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()
             library.winnow_transport_duplicate(pointer, seconds, ctypes.byref(made))
-            return Transport(made, self.threads, self.elsewhere)
+            return Transport._of(made, self.threads, self.elsewhere)
 
         return self.call(duplicate, "a rank was interrupted while it made a duplicate")
 
@@ -105,7 +113,7 @@ def made_by(make: Callable[[Any], Any], threads: bool = True) -> Transport:
     def body() -> Transport:
         made = ctypes.c_void_p()
         make(ctypes.byref(made))
-        return Transport(made, threads)
+        return Transport._of(made, threads)
 
     if not threads:
         return body()
@@ -123,9 +131,9 @@ def _expect_transport(given: Any, what: str) -> None:
 
 def local_transports(size: int) -> List[Transport]:
     """Transports of `size` ranks that are threads of this process: element i is rank i's."""
-    made = (ctypes.c_void_p * integer(size, "size", 1, 2**16))()
+    made = (ctypes.c_void_p * integer(size, "size", 1, _MOST_LOCAL))()
     library.winnow_local_transports(size, made)
-    return [Transport(ctypes.c_void_p(pointer)) for pointer in made]
+    return [Transport._of(ctypes.c_void_p(pointer)) for pointer in made]
 
 
 def nccl_available() -> bool:
@@ -157,7 +165,7 @@ def nccl_transport(other: Transport, timeout: float = 300, *, min_ctas: int = 0,
         made = ctypes.c_void_p()
         library.winnow_nccl_transport_with(meeting, ctypes.byref(options), seconds,
                                            ctypes.byref(made))
-        return Transport(made, elsewhere=False)
+        return Transport._of(made, elsewhere=False)
 
     # In this thread, whose current GPU it takes.
     return other._handle.call(make, blocks=False)
@@ -179,7 +187,7 @@ def mixed_transport(world: Transport, node: Transport, timeout: float = 300) -> 
         def make_of(within: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()
             library.winnow_mixed_transport(between, within, seconds, ctypes.byref(made))
-            return Transport(made, threads, elsewhere)
+            return Transport._of(made, threads, elsewhere)
 
         return node._handle.call(make_of, blocks=False)
 
@@ -215,7 +223,7 @@ def _tcp_options(interfaces: Optional[str], secret: Secret, tls: Tls) -> TcpOpti
         files = list(tls) if isinstance(tls, (list, tuple)) else []
         if len(files) != 3:
             raise UsageError('tls is "off", "secret" or the names of three PEM files: certificate, '
-                             f"key and authority, not {tls!r}")
+                             f"key and authority, not {shown(tls)}")
         given.update(zip(("tls", "tls_certificate", "tls_key", "tls_authority"),
                          ("certificates", *map(os.fspath, files))))
     texts = {name: text(value, name) for name, value in given.items() if value is not None}
@@ -261,16 +269,21 @@ class TcpListener(Bound):
         Raises CommError if the ranks have not come after `timeout` seconds, UsageError if they
         pass different lists."""
         self._handle.expect_open()
-        if isinstance(addresses, (str, bytes)):
-            raise UsageError("connect takes a list of addresses, one for each rank")
-        size, mine = len(addresses), integer(rank, "rank", 0, _INT32)
+        try:
+            given = [None] if isinstance(addresses, (str, bytes)) else list(addresses)
+        except TypeError:
+            given = [None]
+        if None in given:
+            raise UsageError("connect takes a list of addresses, one for each rank, not "
+                             f"{shown(addresses)}")
+        size, mine = len(given), integer(rank, "rank", 0, _INT32)
         seconds = number(timeout, "timeout")
-        all_ranks = (ctypes.c_char_p * size)(*[text(address, "an address") for address in addresses])
+        all_ranks = (ctypes.c_char_p * size)(*[text(address, "an address") for address in given])
 
         def connect(pointer: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()
             library.winnow_tcp_connect(pointer, mine, size, all_ranks, seconds, ctypes.byref(made))
-            return Transport(made)
+            return Transport._of(made)
 
         return self._handle.call(connect)
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from winnow import _library
 from winnow._calls import Job, Process
-from winnow._handles import Bound, in_callback, set_in_callback
+from winnow._handles import Made, in_callback, set_in_callback
 from winnow._library import UsageError, library
 
 OnComplete = Callable[[Optional[Exception]], Any]
@@ -186,13 +186,20 @@ class Call:
             pass  # no memory for a callback: the Reducer keeps it until it is closed
 
 
-class Work(Bound):
+class Work(Made):
     """A call in flight. Keeps the arrays alive and their memory where it is; leave them alone until
     wait has returned. A Work that is dropped is detached. Any thread may use it."""
 
-    def __init__(self, call: Call, reducer: Any):
+    _makers = "Reducer.all_reduce_async"
+    _call: Call
+    _reducer: Any
+
+    @classmethod
+    def _of(cls, call: Call, reducer: Any) -> "Work":
+        self = cls.__new__(cls)
         self._call, self._reducer = call, reducer  # which lives as long as somebody may wait
         weakref.finalize(self, call.drop).atexit = False
+        return self
 
     def wait(self) -> None:
         """Returns when the call is done, or raises what all_reduce raises. Called again, or by several

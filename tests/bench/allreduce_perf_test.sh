@@ -82,6 +82,13 @@ else
   CUDA_VISIBLE_DEVICES='' expect_refusal 'for every rank: there is no GPU here' --memory device
   expect_refusal 'bfloat16' -d flot
   expect_refusal 'sum,prod' -o add
+  expect_refusal 'give -d half' -d fp16
+  expect_refusal 'give -d half' -d float16
+  expect_refusal 'give -d bfloat16' -d bf16
+  expect_refusal 'give --memory device' -d cuda
+  expect_refusal 'give -o avg' -o mean
+  expect_refusal 'OSU benchmarks, is -d' -T mpi_float
+  expect_refusal 'give -c 1' -n 1 -c
   # What nccl-tests and the OSU benchmarks have and this program has not.
   expect_refusal 'never on the null stream' -y 1
   expect_refusal 'not registered' -R 2
@@ -190,6 +197,14 @@ if [[ $memory == host ]]; then
     -J "$folder/json" || fail "over TCP it ends with status $?"
   check_report 262144 float sum 262144
 fi
+
+# The error is of a schedule that the row shows, also where the first call was tried out alone.
+for words in '-n 2 -c 5' '-n 3 -N 2 -S 1' '-n 3 -w 0'; do
+  # shellcheck disable=SC2086 # several arguments
+  run -b 64K -e 256K -f 2 $words --compressor topk:0.01 || fail "$words ends with status $?"
+  awk '!/^#/ { if ($18 == "dense" && $16 $17 != "N/AN/A" || $18 !~ /dense/ && $16 == "N/A") exit 1 }' \
+    "$folder/out" || fail "with $words a row has the error of another schedule"
+done
 
 run -b 0 -e 0 -n 1 -c 0 || fail "no elements end with status $?"
 exit $((failures > 0))

@@ -16,9 +16,17 @@ TEST(NearestWord, HasFewestEdits) {
   EXPECT_EQ(nearest_word("tresholt", kKnown), "threshold");
   EXPECT_EQ(nearest_word("blocktop", kKnown), "blocktopk");
   EXPECT_EQ(nearest_word("random", kKnown), "randomk");
-  EXPECT_EQ(nearest_word("", kKnown), "none");
-  EXPECT_EQ(nearest_word("xxxx", kKnown), "none");  // the first among equals
+  EXPECT_EQ(nearest_word("thr", kKnown), "threshold");  // which no other word begins with
   EXPECT_EQ(nearest_word("topk", {}), "");
+}
+
+TEST(NearestWord, IsNoneWhereNoneIsNear) {
+  constexpr std::string_view kKnown[] = {"none", "topk", "0"};
+  for (const char* word : {"", "2", "xxxx", "unknown"}) {
+    EXPECT_EQ(nearest_word(word, kKnown), "") << word;
+    EXPECT_EQ(advice(word, kKnown), "known are none, topk, 0") << word;
+  }
+  EXPECT_EQ(advice("tok", kKnown), "did you mean 'topk'?");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ foreign=$(grep -vE '^(_init|_fini|_edata|_end|__bss_start)$' <<<"$names" |
   grep -vE '^((typeinfo|typeinfo name|vtable) for )?winnow::([A-Z][A-Za-z]*(::|$)|[a-z_]+\()' |
   grep -vE '^winnow_[a-z_]+$' |
   grep -vE '^winnow::kernels::(reduce|expect_reducible|wait|StreamMark::[~A-Za-z_]+)\(' |
-  grep -vE '^winnow::comm::(expect_(peer|started)|Node(Group|Memory)::[~A-Za-z_=]+)\(' |
+  grep -vE '^winnow::comm::(expect_(peer|started|memory)|Node(Group|Memory)::[~A-Za-z_=]+)\(' |
   grep -vE '^(typeinfo|typeinfo name|vtable) for winnow::comm::GrowingMessages$')
 [[ -z $foreign ]] || { printf 'exported beside the interface:\n%s\n' "$foreign"; failures=1; }
 inner=$(grep -F '::Impl' <<<"$names")

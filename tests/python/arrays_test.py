@@ -5,6 +5,7 @@ import array
 import ctypes
 import enum
 import fractions
+import math
 import mmap
 import unittest
 
@@ -127,6 +128,33 @@ class BufferTest(ArrayCase):
                 reducer.all_reduce_async(wrong)
         self.assertEqual(data.tolist(), [5, 6, 7, 8, 5, 6, 7, 8])
 
+    def test_shapes_that_differ(self):
+        shaped = lambda *shape: memoryview(floats(math.prod(shape))).cast("B").cast("f", shape)
+        for one, other, good in (((3, 2), (2, 3), False), ((3, 2), (1, 3, 2), False),
+                                 ((6, 1), (1, 6), False), ((3, 2), (3, 2), True), ((3, 2), (6,), True),
+                                 ((6,), (3, 2), True)):
+            uses = (lambda r: r.all_reduce_bucket([winnow.Segment(shaped(*one), 1, input=shaped(*other))]),
+                    lambda r: r.all_reduce_async([winnow.Segment(shaped(*one), 1,
+                                                                 input=shaped(*other))]).wait(),
+                    lambda r: r.look_ahead(1, shaped(*one), shaped(*other), 1))
+            for use in uses:
+                with self.subTest(one=one, other=other):
+                    if good:
+                        use(alone())
+                    else:
+                        self.assertRaisesRegex(winnow.UsageError, "one of them flat", use, alone())
+
+        def body(transport):
+            reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)
+            for source in (12,), (2, 3, 2), (6, 2):
+                reducer.reduce_scatter(shaped(*source), shaped(3, 2), 1)
+            reducer.reduce_scatter(shaped(2, 6), shaped(6), 1)
+            for source in (2, 6), (3, 4), (4, 3), (3, 2, 2):
+                with self.assertRaisesRegex(winnow.UsageError, r"of shape \(2, 3, 2\) or \(6, 2\)"):
+                    reducer.reduce_scatter(shaped(*source), shaped(3, 2), 1)
+
+        run(over_threads(2), body)
+
     def test_a_shard_lies_apart_or_where_it_was(self):
         def body(transport):
             reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)
@@ -248,7 +276,14 @@ class OptionsTest(unittest.TestCase):
                               ({"exempt": " a , b "}, "exempt=a,b"),
                               ({"schedule": schedules.GATHER}, "schedule=gather"),
                               ({"compressor": compressors.SMALL}, "compressor=topk:0.25,int8"),
-                              ({"compressor": " topk: 0.25, int8 "}, "compressor=topk:0.25,int8")):
+                              ({"compressor": " topk: 0.25, int8 "}, "compressor=topk:0.25,int8"),
+                              ({"compressor": "compressor=topk:0.25"}, "compressor=topk:0.25"),
+                              ({"compressor": "preset=dgc"}, "precondition=momentum:0.9:masked"),
+                              ({"compressor": "preset=dgc; op=max", "op": "min"}, "op=min"),
+                              ({"compressor": "schedule = gather"}, "schedule=gather"),
+                              ({"min_bytes": "64 KiB"}, "min_bytes=65536"), ({"min_bytes": "1 kB"}, "min_bytes=1000"),
+                              ({"links": "inter=50us,1Gbit/s pass=8GB/s"},
+                               "links=inter=50us,1Gbit/s,per-node+intra=1us,10GB/s,per-rank+pass=8GB/s")):
             with self.subTest(options):
                 self.assertIn(word, self.words(**options))
 
@@ -258,6 +293,13 @@ class OptionsTest(unittest.TestCase):
                              ({"exempt": {"a": 1}}, "text, a number or a list"),
                              ({"decay": object()}, "text, a number or a list"),
                              ({"compressor": None}, "leave it out"), ({"compressor": "topk\0"}, "blanks"),
+                             ({"compressor": "preset=dgc\0"}, "null bytes"),
+                             ({"compressor": "compressor="}, "is empty"),
+                             ({"compressor": "topk:0.01 int8"}, "mean 'compressor=topk:0.01,int8'"),
+                             ({"compressor": "topk=0.01"}, "compressor=topk:0.01"),
+                             ({"seed": 10**400}, "seed is a number of 1329 bits"),
+                             ({"seed": [1, 2]}, "number, not '1,2'$"),
+                             ({"exempt_1d": 2}, "takes 0 or 1, not '2'$"), ({"links": "fast"}, r"10GB/s\+pass"),
                              ({"op": "median"}, "sum, average, min, max or product"), ({"min_byte": 3}, "min_bytes")):
             with self.subTest(options), self.assertRaisesRegex(winnow.UsageError, why):
                 self.words(**options)
@@ -269,7 +311,9 @@ class OptionsTest(unittest.TestCase):
                       lambda: winnow.local_transports(2**32 + 1), lambda: winnow.local_transports("2"),
                       lambda: winnow.local_transports(1.0), lambda: winnow.TcpListener(5),
                       lambda: listener.connect(2**32, [listener.address]),
-                      lambda: listener.connect(0, listener.address),
+                      lambda: listener.connect(0, listener.address), lambda: listener.connect(0, 5),
+                      lambda: listener.connect(0, None), lambda: listener.connect(0, [None]),
+                      lambda: winnow.local_transports(1025),
                       lambda: listener.connect(0, [b"a"]), lambda: listener.connect(0, ["a\0b"]),
                       lambda: listener.connect(0, [listener.address], timeout="1"),
                       lambda: winnow.tcp_transport(2**32, 1, "localhost"),
@@ -282,6 +326,14 @@ class OptionsTest(unittest.TestCase):
                       lambda: reducer.load(None), lambda: reducer.scale_residuals("2"),
                       lambda: reducer.look_ahead_share(None), lambda: reducer.scale_residuals(None)):
             self.assertRaises(winnow.UsageError, wrong)
+        with self.assertRaisesRegex(winnow.UsageError, "^size is 0: .* from 1 to 1024$"):
+            winnow.local_transports(0)
+        with self.assertRaisesRegex(winnow.UsageError, "from 1 to 1024"):  # as the library has it
+            winnow._library.library.winnow_local_transports(1025, (ctypes.c_void_p * 1025)())
+        with self.assertRaisesRegex(winnow.UsageError, "a number of 1329 bits"):
+            reducer.all_reduce_bucket([winnow.Segment(floats(), 1, rate=10**400)])
+        with self.assertRaisesRegex(winnow.UsageError, r"xxx\.\.\.: must"):
+            winnow.local_transports("x" * 1000)
         for tls, why in (("on", "off, secret or certificates"), ("secret", "needs one: TcpOptions::secret"),
                          (("a.pem", "a.key"), "three PEM files"), (5, "three PEM files"),
                          (("no.pem", "no.key", "no.ca"), "no.pem")):

@@ -109,6 +109,19 @@ class HandlesTest(unittest.TestCase):
         reducer.close()
         self.refuse(reducer.transport, "is closed")
 
+    def test_nobody_makes_what_calls_return(self):
+        """Of a pointer that is none the interpreter would end."""
+        made, = winnow.local_transports(1)
+        for wrong in 5, 7, 0, -1, "x", None, 1.5, made, made._handle._pointer:
+            for kind, makers in (winnow.Transport, "local_transports"), (winnow.Work, "all_reduce_async"):
+                with self.subTest(kind=kind.__name__, of=wrong):
+                    self.assertRaisesRegex(winnow.UsageError, makers, kind, wrong)
+                    self.assertRaisesRegex(winnow.UsageError, makers, kind, wrong, wrong)
+            for kind in winnow.Reducer, winnow.TcpListener:
+                if wrong not in (None, made) and not (kind is winnow.TcpListener and wrong == "x"):
+                    self.assertRaises(winnow.UsageError, kind, wrong)
+        self.assertRaises(winnow.UsageError, winnow.Transport)
+
     def test_a_reducer_outlives_its_closed_transport(self):
         def body(transport):
             reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)

@@ -60,7 +60,7 @@ def main():
             expect("op=sum" in reducer.options.split(), reducer.options)
     for wrong in None, 0, "world", transport:
         refused(lambda what=wrong: winnow.mpi_transport(what), "communicator of mpi4py")
-    refused(lambda: winnow.mpi_transport(MPI.COMM_NULL), "intracommunicator")
+    refused(lambda: winnow.mpi_transport(MPI.COMM_NULL), "COMM_NULL, which a communicator is once it is freed")
     refused(lambda: winnow.mpi_transport(MPI.COMM_WORLD, timeout="1"), "timeout")
     # In a process of its own it would be the first call, which looks for the library.
     winnow.mpi._load.cache_clear()

@@ -111,10 +111,24 @@ class TorchTest(ArrayCase):
                           (lambda: square(device="meta"), "on meta"),
                           (lambda: torch.ones(4, dtype=torch.complex64), "elements of type"),
                           (lambda: torch.ones(4, dtype=torch.bool), "elements of type"),
-                          (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(2)]), "layout"),
+                          (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(2)]), "a nested tensor"),
                           (lambda: torch.zeros(4, dtype=torch.complex64).conj().imag, "not contiguous"),
                           (lambda: torch._neg_view(torch.ones(4)), "resolve_neg")):
             self.refuse(make, why)
+
+    def test_shapes_that_differ(self):
+        three, two, flat = torch.ones(3, 2), torch.ones(2, 3), torch.ones(6)
+        for one, other in (three, two), (two, three), (three, np.ones((2, 3), "f4") if np else two):
+            with self.assertRaisesRegex(winnow.UsageError, r"the shape \(\d, \d\).*one of them flat"):
+                alone().all_reduce_bucket([winnow.Segment(one, 1, input=other)])
+        alone().all_reduce_bucket([winnow.Segment(three, 1, input=torch.ones(3, 2)),
+                                   winnow.Segment(two, 2, input=flat)])
+        for source, good in ((three, True), (two, False), (flat, True), (torch.ones(1, 3, 2), True)):
+            reduce = lambda r: r.reduce_scatter(source, torch.ones(3, 2), 1)
+            if good:
+                reduce(alone())
+            else:
+                self.assertRaisesRegex(winnow.UsageError, "of shape", reduce, alone())
 
     def test_tensors_that_stand_for_others(self):
         self.refuse_within = lambda x: self.refuse(lambda: x, "memory of its own", ["all_reduce"])

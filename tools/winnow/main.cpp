@@ -80,8 +80,8 @@ void expect_command(const CLI::App& app, std::string_view word) {
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return;
   const std::vector<std::string_view> known(names.begin(), names.end());
-  winnow::fail_usage("unknown command '" + std::string(word) + "'; did you mean '" +
-                     std::string(winnow::compress::nearest_word(word, known)) + "'?");
+  winnow::fail_usage("unknown command '" + std::string(word) + "'; " +
+                     winnow::compress::advice(word, known));
 }
 
 }  // namespace

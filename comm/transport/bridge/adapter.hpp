@@ -34,6 +34,7 @@ class Adapter : public EnqueuingTransport {
   void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                   Deadline deadline) override {
     kernels::expect_reducible(elements.type(), op);
+    expect_memory(elements);
     const auto run = [&](const Exec& there, std::span<std::byte> copy) {
       inner_.all_reduce(there, {copy.data(), elements.size(), elements.type()}, op, deadline);
     };
@@ -41,6 +42,7 @@ class Adapter : public EnqueuingTransport {
     carry({exec, deadline, size() == 1 ? 0 : all.size(), all, 0, all, 0, std::ref(run)});
   }
   void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) override {
+    expect_memory(Elements(elements));
     const auto run = [&](const Exec& there, std::span<std::byte> copy) {
       float* const memory = reinterpret_cast<float*>(copy.data());
       inner_.reduce_scatter(there, {memory, elements.size()}, deadline);
@@ -54,6 +56,8 @@ class Adapter : public EnqueuingTransport {
   void all_gather(const Exec& exec, std::span<const std::byte> mine, std::span<std::byte> all,
                   Deadline deadline) override {
     expect_gatherable(mine.size(), all.size(), size());
+    expect_memory(mine);
+    expect_memory(all);
     const std::size_t begin = static_cast<std::size_t>(rank()) * mine.size();
     const auto run = [&](const Exec& there, std::span<std::byte> copy) {
       inner_.all_gather(there, copy.subspan(begin, mine.size()), copy, deadline);

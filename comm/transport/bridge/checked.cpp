@@ -118,6 +118,7 @@ class CheckedTransport final : public Transport {
 
   void send(std::span<const std::byte> message, int peer) override {
     expect_peer(peer, rank(), size());
+    expect_memory(message);
     failure_.expect_usable();
     Checked& checked = add({.message = message,
                             .number = sent_[static_cast<std::size_t>(peer)]++,
@@ -129,6 +130,7 @@ class CheckedTransport final : public Transport {
   }
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
     expect_peer(peer, rank(), size());
+    expect_memory(buffer);
     failure_.expect_usable();
     Checked& checked = add({.message = buffer,
                             .message_bytes = message_bytes,

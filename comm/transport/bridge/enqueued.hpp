@@ -37,12 +37,14 @@ class EnqueuingTransport : public Transport {
  public:
   void send(std::span<const std::byte> message, int peer) override {
     expect_peer(peer, rank(), size());
+    expect_memory(message);
     failure_->expect_usable();
     enqueued_.push_back(Enqueued::sent(message, peer));
     bytes_sent_ += message.size();
   }
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
     expect_peer(peer, rank(), size());
+    expect_memory(buffer);
     failure_->expect_usable();
     enqueued_.push_back(Enqueued::received(buffer, peer, message_bytes));
   }

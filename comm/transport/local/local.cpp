@@ -20,6 +20,7 @@
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/local/group_order.hpp"
 #include "comm/transport/occupancy.hpp"
+#include "comm/transport/printable.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -83,7 +84,7 @@ struct Group {
   }
 
   std::string abort_text() const {
-    return "rank " + std::to_string(aborted_by) + " aborted: " + reason;
+    return "rank " + std::to_string(aborted_by) + " aborted: " + comm::printable(reason);
   }
 
   bool fits(std::size_t message_bytes, std::size_t buffer_bytes) const {
@@ -200,6 +201,7 @@ class LocalTransport final : public Transport {
 
 void LocalTransport::send(std::span<const std::byte> message, int peer) {
   comm::expect_peer(peer, rank_, size());
+  comm::expect_memory(message);
   failure_.expect_usable();
   outgoing_.push_back({message, peer});
   ++enqueued_;
@@ -208,6 +210,7 @@ void LocalTransport::send(std::span<const std::byte> message, int peer) {
 
 void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
   comm::expect_peer(peer, rank_, size());
+  comm::expect_memory(buffer);
   failure_.expect_usable();
   expected(peer).push({buffer, message_bytes, starts_.last() + 1});
   ++enqueued_;

@@ -257,6 +257,7 @@ std::size_t most_requests(const Message& message, std::uint64_t chunk) {
 
 void MpiTransport::enqueue(const Message& message) {
   comm::expect_peer(message.peer, rank_, size_);
+  comm::expect_memory({static_cast<const std::byte*>(message.data), message.bytes});
   failure_.expect_usable();
   messages_.push(message);
   requests_wanted_ += most_requests(message, lane_of(message).chunk);
@@ -544,6 +545,7 @@ void MpiTransport::reduce_within_node(const Exec& exec, const Elements& elements
 void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                               Deadline deadline) {
   kernels::expect_reducible(elements.type(), op);
+  comm::expect_memory(elements);
   failure_.expect_usable();
   expect_up("an all_reduce");
   if (size_ == 1 || elements.size() == 0) return;

@@ -145,6 +145,7 @@ void NcclTransport::expect_stream(const Exec& exec) {
 }
 
 void NcclTransport::expect_on_device(std::span<const std::byte> memory) const {
+  comm::expect_memory(memory);
   if (memory.empty()) return;
   cudaPointerAttributes found{};
   WINNOW_CUDA_TRY(cudaPointerGetAttributes(&found, memory.data()));
@@ -321,6 +322,7 @@ std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
 void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                                Deadline deadline) {
   kernels::expect_reducible(elements.type(), op);
+  comm::expect_memory(elements);
   expect_usable();
   expect_stream(exec);
   expect_on_device(elements.bytes());

@@ -9,6 +9,7 @@
 #include "comm/transport/expect.hpp"
 #include "comm/transport/ring.hpp"
 #include "comm/transport/simulated/simulation.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::comm {
 
@@ -22,7 +23,7 @@ double SimulatedTransport::clock() const {
 }
 void SimulatedTransport::advance(double seconds) {
   WINNOW_EXPECTS(seconds >= 0 && std::isfinite(seconds),
-                 "advance by " + std::to_string(seconds) + " seconds: must be 0 or more");
+                 "advance by " + number_text(seconds) + " seconds: must be 0 or more");
   simulation_->expect_usable(rank_);
   simulation_->advance(rank_, seconds);
 }

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "comm/transport/printable.hpp"
+
 namespace winnow::comm {
 
 namespace {
@@ -120,7 +122,7 @@ void Simulation::tell_all(int rank, std::string_view why) noexcept {
 
 void Simulation::fail_by_abort(int rank) {
   mark_failed(static_cast<std::uint32_t>(rank),
-              "rank " + std::to_string(aborted_by_) + " aborted: " + reason_);
+              "rank " + std::to_string(aborted_by_) + " aborted: " + printable(reason_));
   throw CommError(of(rank).failure.why());
 }
 

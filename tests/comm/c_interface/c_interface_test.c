@@ -680,6 +680,79 @@ static void divide(void) {
   by.decay = 1;
   CHECK(winnow_divide_by_moment(&by, gradient, moment, kCount) == WINNOW_USAGE_ERROR);
   CHECK(winnow_divide_by_moment(NULL, gradient, moment, kCount) == WINNOW_USAGE_ERROR);
+  by.decay = 0.5;
+  CHECK(winnow_divide_by_moment(&by, gradient, moment, (uint64_t)1 << 52) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "more than memory can have") != NULL);
+}
+
+/* Texts where none can lie, as MPI_IN_PLACE is one. */
+static void refuse_texts(void) {
+  const char* const nowhere = (const char*)1;
+  winnow_tcp_listener* listener = NULL;
+  CHECK(winnow_tcp_listen(nowhere, &listener) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "interfaces is MPI_IN_PLACE") != NULL);
+  for (int text = 0; text < 6; ++text) {
+    winnow_tcp_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_bytes = sizeof options;
+    if (text == 0) options.interfaces = nowhere;
+    if (text == 1) options.secret = nowhere;
+    if (text == 2) options.tls = nowhere;
+    if (text == 3) options.tls_certificate = nowhere;
+    if (text == 4) options.tls_key = nowhere;
+    if (text == 5) options.tls_authority = nowhere;
+    CHECK(winnow_tcp_listen_with(&options, &listener) == WINNOW_USAGE_ERROR);
+    CHECK(strstr(winnow_last_error(), " is MPI_IN_PLACE") != NULL);
+  }
+  winnow_transport *transport = NULL, *alone = NULL;
+  winnow_tcp_meeting meeting;
+  memset(&meeting, 0, sizeof meeting);
+  meeting.struct_bytes = sizeof meeting;
+  meeting.size = 1;
+  meeting.host = nowhere;
+  CHECK(winnow_tcp_transport(&meeting, 1, &transport) == WINNOW_USAGE_ERROR);
+  meeting.host = "127.0.0.1";
+  meeting.job = nowhere;
+  CHECK(winnow_tcp_transport(&meeting, 1, &transport) == WINNOW_USAGE_ERROR);
+  OK(winnow_local_transports(1, &alone));
+  winnow_reducer* reducer = NULL;
+  winnow_reducer_settings settings = settings_of(nowhere);
+  CHECK(winnow_reducer_create(alone, &settings, &reducer) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "options is MPI_IN_PLACE") != NULL);
+  settings = settings_of(NULL);
+  settings.refusal = nowhere;
+  CHECK(winnow_reducer_create(alone, &settings, &reducer) == WINNOW_USAGE_ERROR);
+  settings.refusal = NULL;
+  OK(winnow_reducer_create(alone, &settings, &reducer));
+  float data[1] = {1};
+  winnow_segment segment = segment_of(data, 1);
+  segment.count = 1;
+  segment.name = nowhere;
+  CHECK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "name is MPI_IN_PLACE") != NULL);
+  segment.name = NULL;
+  segment.count = (uint64_t)1 << 60;
+  CHECK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  winnow_work* work = NULL;
+  OK(winnow_all_reduce_async(reducer, &segment, 1, WINNOW_SUM, &work));
+  CHECK(winnow_work_wait(work) == WINNOW_USAGE_ERROR);
+  winnow_work_destroy(work);
+  CHECK(winnow_reducer_look_ahead(reducer, 1, data, data, (uint64_t)1 << 52, 1) ==
+        WINNOW_USAGE_ERROR);
+  winnow_scatter scatter;
+  memset(&scatter, 0, sizeof scatter);
+  scatter.struct_bytes = sizeof scatter;
+  scatter.shard = (uint64_t)1 << 52;
+  scatter.input = scatter.output = data;
+  CHECK(winnow_reduce_scatter(reducer, &scatter, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  winnow_set_last_error(nowhere);
+  CHECK(winnow_last_error()[0] == '\0');
+  winnow_transport_abort(alone, nowhere);
+  segment.count = 1;
+  CHECK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM) != WINNOW_USAGE_ERROR);
+  winnow_reducer_destroy(reducer);
+  winnow_transport_destroy(alone);
+  CHECK(listener == NULL && transport == NULL);
 }
 
 static void reject(void) {
@@ -773,6 +846,7 @@ int main(void) {
   CHECK(winnow_last_error()[0] == '\0');
 
   divide();
+  refuse_texts();
   reject();
   pthread_barrier_init(&finished, NULL, kRanks);
   winnow_transport* transports[kRanks];

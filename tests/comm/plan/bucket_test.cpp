@@ -46,6 +46,25 @@ TEST(Bucket, MoreThanTwoToThe32Elements) {
   EXPECT_GT(bucket.parts[2].part.pieces[0].offset, std::uint64_t{UINT32_MAX});
 }
 
+// Nothing is done for each of so many messages before they are counted.
+TEST(Bucket, MoreMessagesThanHaveNumbers) {
+  for (const char* schedule : {"auto", "dense", "gather", "balanced"}) {
+    const Segment segments[] = {{.elements = untouched(1), .id = 1},
+                                {.elements = untouched(std::uint64_t{1} << 24), .id = 2},
+                                {.elements = untouched(64), .id = 3, .exempt = true}};
+    Parameters parameters;
+    const auto topk = compress::make_compressor("topk:0.01");
+    const auto plan = [&](std::uint64_t max_part) {
+      return plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
+                         {.schedule = schedule, .min_bytes = 0, .max_part = max_part}, {4, 1},
+                         *topk, parameters);
+    };
+    EXPECT_THROW((void)plan(64), UsageError);
+    EXPECT_TRUE(parameters.empty());
+    EXPECT_EQ(plan(512).count, (std::uint64_t{1} << 24) + 65);
+  }
+}
+
 TEST(Bucket, EveryParameterKeepsItsShare) {
   const Segment segments[] = {{.elements = untouched(1), .id = 1},
                               {.elements = untouched(250), .id = 2},

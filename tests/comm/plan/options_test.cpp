@@ -176,6 +176,9 @@ TEST(Options, OtherSpellingsAreTaken) {
       {"min_bytes=1GB", "min_bytes=1000000000"},
       {"min_bytes=1TiB", "min_bytes=1099511627776"},
       {"min_bytes=100B", "min_bytes=100"},
+      {"min_bytes=64 KiB op=sum", "min_bytes=65536 op=sum"},
+      {"min_bytes = 1.5 mb", "min_bytes=1500000"},
+      {"min_bytes=64KB", "min_bytes=64000"},
       {"min_bytes=18446744073709551615", "min_bytes=18446744073709551615"},
       {"links=inter=50us,1Gbit/s+ring=4KiB", "links=inter=50us,1Gbit/s+ring=4096B"},
       // Words.
@@ -215,6 +218,7 @@ TEST(Options, ErrorsSayWhatIsProbablyMeant) {
       {"compressor=topk:5", "topk:0.01 or topk:1%"},
       {"k=5", "write compressor=topk:DENSITY, the share of elements that travel, above 0"},
       {"topk=1%", "write compressor=topk:1%"},
+      {"randomk=0.1", "write compressor=randomk:0.1"},
       {"links=pass=1e308GB/s", "\"1e308GB/s\" is too large a bandwidth"},
       {"compressor=dgc", "write preset=dgc"},
       {"compressor=SparseLoCo", "write preset=sparseloco"},
@@ -243,7 +247,18 @@ TEST(Options, ErrorsSayWhatIsProbablyMeant) {
       {"checksum=on", "'checksum=all'"},
       {"residual_memory=cpu", "'residual_memory=pinned_host'"},
       {"enable=enabled", "'enable=1'"},
-      {"min_bytes=64 KiB", "not 'KiB'"},
+      {"min_bytes=64 KiBs", "not 'KiBs'"},
+      {"compressor=topk:0.01 int8", "'compressor=topk:0.01,int8'"},
+      {"compressor=topk:0.01 op=sum int8", "'compressor=int8'"},
+      {"compressor=topk 0.01", "'compressor=topk:0.01'"},
+      {"compressor=topk:0.01,int8 eliasfano", "'compressor=topk:0.01,int8,eliasfano'"},
+      {"compressor=topk:0.01,,int8", "did you mean 'topk:0.01,int8'?"},
+      {"compressor=,int8", "did you mean 'int8'?"},
+      {"compressor=topk:0.01,elias", "did you mean 'eliasfano'?"},
+      {"compressor=zzzzzzzz", "known are none, topk, "},
+      {"schedule=zzzzzzzz", "known are auto, "},
+      {"unknown=1", "known are preset, compressor, schedule, links, "},
+      {"links=fast", "inter=50us,100Mbit/s+intra=1us,10GB/s+pass=10GB/s"},
       {"min_bytes=64Q", "64K or 64KiB"},
       {"min_bytes=1,000", "'min_bytes=1000'"},
       {"min_bytes=0.5", "whole number of bytes"},
@@ -263,6 +278,14 @@ TEST(Options, ErrorsSayWhatIsProbablyMeant) {
   };
   for (const auto& [given, hint] : kHints) {
     EXPECT_NE(error_of(given).find(hint), std::string::npos) << given << ": " << error_of(given);
+  }
+}
+
+// No value is suggested that has nothing of what was written.
+TEST(Options, NothingIsSuggestedThatIsNotNear) {
+  for (const char* wrong : {"exempt_1d=2", "enable=maybe", "seed=1,2", "threads=1,00", "unknown=1",
+                            "op=zzzzz", "compressor=zzzzzzzz", "schedule=zzzzzzzz"}) {
+    EXPECT_EQ(error_of(wrong).find("did you mean"), std::string::npos) << error_of(wrong);
   }
 }
 

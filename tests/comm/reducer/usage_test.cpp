@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -63,6 +64,14 @@ std::vector<Elements> nowhere() {
     all.emplace_back(memory.data(), count, ElementType::float32);
     all.emplace_back(memory.data(), count, ElementType::float64);
   }
+  // More than addresses reach, though their bytes can be counted.
+  for (const int bits : {45, 48, 49, 52, 56, 58, 60}) {
+    for (const ElementType type :
+         {ElementType::float32, ElementType::int32, ElementType::float64}) {
+      all.emplace_back(memory.data(), std::uint64_t{1} << bits, type);
+    }
+  }
+  all.emplace_back(memory.data(), std::uint64_t{1} << 47, ElementType::uint8);
   all.emplace_back(memory.data(), kMost / 2 + 1, ElementType::bf16);
   all.emplace_back(memory.data(), kMost, ElementType::uint8);
   return all;
@@ -99,6 +108,7 @@ TEST(Usage, OfMemoryThatIsNone) {
         expect_refusal(data, [&] { reducer.all_reduce(wrong, id); });
         expect_refusal(data, [&] { reducer.all_reduce_async(wrong, id).wait(); });
         expect_refusal(data, [&] { reducer.all_reduce(wrong, id, ReduceOp::maximum); });
+        expect_refusal(data, [&] { reducer.all_reduce(wrong, id, ReduceOp::average); });
         const Segment named{.elements = wrong, .id = id, .name = "norm.weight"};
         expect_refusal("the data of parameter 'norm.weight' (id " + std::to_string(id) + ")", [&] {
           reducer.all_reduce({&named, 1});
@@ -193,6 +203,8 @@ TEST(Usage, OfSpansThatAreNull) {
       expect_refusal("weights", [&] { reducer.look_ahead(1000, wrong, memory, 1); });
       expect_refusal("result", [&] { reducer.look_ahead(1000, memory, wrong, 1); });
     }
+    const std::span<float> too_long(memory.data(), std::size_t{1} << 52);
+    expect_refusal("weights", [&] { reducer.look_ahead(7, too_long, too_long, 1); });
     expect_refusal("look_ahead", [&] { reducer.look_ahead(7, {memory.data(), kMost}, memory, 1); });
     EXPECT_EQ(memory, std::vector<float>(kCount, 7));
   });
@@ -208,6 +220,35 @@ TEST(Usage, OfSpansThatAreNull) {
       });
       std::vector<float> memory(kCount, 1);
       reducer.all_reduce(memory, 1);
+    });
+  }
+}
+
+TEST(Usage, OfMessagesThatLieNowhere) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
+      const int next = (transport->rank() + 1) % transport->size();
+      Workspace workspace;
+      const Exec exec{.workspace = &workspace};
+      for (const Elements& wrong : nowhere()) {
+        const bool is_span = wrong.size() <= PTRDIFF_MAX / 8;  // whose bytes can be counted
+        if (is_span && transport->size() > 1) {
+          expect_refusal("the memory of a message", [&] { transport->send(wrong.bytes(), next); });
+          expect_refusal("the memory of a message",
+                         [&] { transport->recv(wrong.bytes(), next, nullptr); });
+        }
+        expect_refusal("the memory of a collective", [&] {
+          transport->all_reduce(exec, wrong, ReduceOp::sum, Deadline::never());
+        });
+        if (is_span && wrong.type() == ElementType::float32) {
+          expect_refusal("the memory of a collective", [&] {
+            transport->reduce_scatter(exec, wrong.floats(), Deadline::never());
+          });
+        }
+      }
+      std::vector<float> memory(kCount, 1);
+      transport->all_reduce(exec, memory, ReduceOp::sum, Deadline::never());
+      EXPECT_EQ(memory, std::vector<float>(kCount, static_cast<float>(transport->size())));
     });
   }
 }
@@ -342,6 +383,38 @@ TEST(Rates, OfZeroAddNothingAndLetWhatWaitsGoOut) {
       EXPECT_EQ(gradient, std::vector<float>(64, 0)) << schedule;
       for (int step = 0; step < 9; ++step) call(step == 0 ? -2 : 0);
       EXPECT_EQ(all, std::vector<float>(64, -ranks)) << schedule;
+    });
+  }
+}
+
+// Also where sums would be infinite: whatever a schedule makes of them, all ranks learn of it.
+TEST(Rates, ThatAreNotFiniteMakeTheResultNaN) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const char* words :
+       {"compressor=none", "compressor=int8", "schedule=dense", "schedule=auto", "enable=0",
+        "min_bytes=1M", "exempt=*", "schedule=gather", "schedule=balanced", "schedule=doubling",
+        "schedule=shared", "schedule=two_level:gather", "precondition=momentum:0.9",
+        "precondition=second_moment:0.9 schedule=dense"}) {
+    const bool is_two_level = std::string_view(words).find("two_level") != std::string_view::npos;
+    run_worlds(is_two_level ? "two_level:gather" : "gather", [&](const std::shared_ptr<Transport>&
+                                                                     transport) {
+      const bool odd = transport->rank() == transport->size() - 1;
+      AllReducer reducer(transport,
+                         Options::parse(words, Options::parse("compressor=topk:0.5 schedule=gather "
+                                                              "min_bytes=0")));
+      for (const float wrong : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+        std::vector<float> gradient(64, 1);
+        std::vector<std::uint16_t> halves(64, 0x3f80);  // 1 in bf16
+        const Segment segments[] = {
+            {.elements = gradient, .id = 1, .rate = odd ? wrong : 0.5F, .name = "a"},
+            {.elements = {halves.data(), halves.size(), ElementType::bf16},
+             .id = 2,
+             .rate = odd ? wrong : 1,
+             .name = "b"}};
+        reducer.all_reduce(segments);
+        for (const float x : gradient) EXPECT_TRUE(std::isnan(x)) << words << ": " << x;
+        for (const std::uint16_t x : halves) EXPECT_GT(x & 0x7fff, 0x7f80) << words;
+      }
     });
   }
 }

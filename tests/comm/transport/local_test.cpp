@@ -61,6 +61,15 @@ TEST(Local, ASenderLearnsThatItsPeerIsGone) {
       std::string::npos);
 }
 
+TEST(Local, WhatAPeerSaysCannotCommandATerminal) {
+  auto transports = local_transports(2);
+  transports[0]->abort("red \x1b[31m\nrank 1: all is well\x7f");
+  Bytes buffer(4);
+  transports[1]->recv(buffer, 0, nullptr);
+  const std::string text = thrown_by([&] { wait_for_all(*transports[1]); });
+  EXPECT_NE(text.find("rank 0 aborted: red ?[31m?rank 1: all is well?"), std::string::npos) << text;
+}
+
 TEST(Local, WhatAPeerTookBeforeItWentIsDone) {
   auto transports = local_transports(2);
   const Bytes message(4, std::byte{7});

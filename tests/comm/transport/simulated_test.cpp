@@ -452,7 +452,7 @@ TEST(SimulatedError, WhatHappensAfterAnAbortIsOver) {
   (void)world_of("3x1").run([&](const Rank& rank) {
     if (rank->rank() == 0) {
       rank->advance(5);
-      rank->abort("enough");
+      rank->abort("enough\nof that");
       return;
     }
     Bytes buffer(10);
@@ -462,7 +462,7 @@ TEST(SimulatedError, WhatHappensAfterAnAbortIsOver) {
     text = why;
     seconds = rank->clock();
   });
-  EXPECT_TRUE(contains(text, "rank 0 aborted: enough")) << text;
+  EXPECT_TRUE(contains(text, "rank 0 aborted: enough?of that")) << text;
   EXPECT_EQ(seconds, 5);
 }
 
