@@ -16,6 +16,7 @@
 #include "comm/transport/tcp/secure.hpp"
 #include "comm/transport/tcp/share.hpp"
 #include "comm/transport/tcp/tcp.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -54,7 +55,7 @@ std::vector<int> nodes_of(std::span<const std::string> addresses) {
 TcpPorts open_ports(const TcpSettings& settings) {
   const TcpOptions& options = settings.options;
   WINNOW_EXPECTS(options.host_timeout >= 1 && options.host_timeout <= kMostSeconds,
-                 "TcpOptions::host_timeout of " + std::to_string(options.host_timeout) +
+                 "TcpOptions::host_timeout of " + number_text(options.host_timeout) +
                      " s: must be from 1 to 1000000");
   const Credentials credentials(options.secret);
   WINNOW_EXPECTS(options.tls.mode != TcpTls::Mode::secret || credentials.are_secret(),

@@ -15,6 +15,7 @@
 #include <climits>
 #include <cmath>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
@@ -254,6 +255,7 @@ void TcpTransport::recv_growing(std::span<std::byte> buffer, int peer, std::uint
 
 void TcpTransport::enqueue(const TcpMessage& message) {
   expect_peer(message.peer, rank_, size());
+  expect_memory(std::span<const std::byte>(message.data, message.bytes));
   expect_usable();
   messages_.push(message);
 }
