@@ -13,7 +13,7 @@
 #include <winnow/error.hpp>
 
 #include "compress/compressor.hpp"
-#include "compress/nearest.hpp"
+#include "topology/nearest.hpp"
 #include "topology/words.hpp"
 
 namespace winnow::compress {

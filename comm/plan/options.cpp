@@ -18,9 +18,9 @@
 #include "comm/plan/presets.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "compress/compressor.hpp"
-#include "compress/nearest.hpp"
 #include "compress/precondition.hpp"
 #include "topology/link_model.hpp"
+#include "topology/nearest.hpp"
 #include "topology/words.hpp"
 #include "winnow/error.hpp"
 
@@ -222,31 +222,30 @@ constexpr Key bytes_key(std::string_view name) {
 /// A value of an enumeration.
 template <auto kMember, const Words& kWords>
 constexpr Key word_key(std::string_view name, std::string_view right) {
-  return {
-      name,
-      [](Options& o, const Key& key, std::string_view text) {
-        const std::string word = lower_case(without_blanks(text, {}));
-        const auto named = std::ranges::find(kWords.names, word);
-        auto index = static_cast<std::size_t>(named - kWords.names.begin());
-        if (named == kWords.names.end()) {
-          const auto other = std::ranges::find(kWords.others, word, &OtherWord::word);
-          const bool known = other != kWords.others.end();
-          if (!known || !other->taken) {
-            refuse(key, text,
-                   known ? kWords.names[other->index] : compress::nearest_word(word, kWords.names));
-          }
-          index = other->index;
-        }
-        o.*kMember = static_cast<std::decay_t<decltype(o.*kMember)>>(index);
-      },
-      [](const Options& o) {
-        const auto index = static_cast<std::size_t>(o.*kMember);
-        WINNOW_EXPECTS(index < kWords.names.size(), "an option has the value " +
-                                                        std::to_string(index) +
-                                                        ", which none of its words stands for");
-        return std::string(kWords.names[index]);
-      },
-      right};
+  return {name,
+          [](Options& o, const Key& key, std::string_view text) {
+            const std::string word = lower_case(without_blanks(text, {}));
+            const auto named = std::ranges::find(kWords.names, word);
+            auto index = static_cast<std::size_t>(named - kWords.names.begin());
+            if (named == kWords.names.end()) {
+              const auto other = std::ranges::find(kWords.others, word, &OtherWord::word);
+              const bool known = other != kWords.others.end();
+              if (!known || !other->taken) {
+                refuse(key, text,
+                       known ? kWords.names[other->index] : nearest_word(word, kWords.names));
+              }
+              index = other->index;
+            }
+            o.*kMember = static_cast<std::decay_t<decltype(o.*kMember)>>(index);
+          },
+          [](const Options& o) {
+            const auto index = static_cast<std::size_t>(o.*kMember);
+            WINNOW_EXPECTS(index < kWords.names.size(), "an option has the value " +
+                                                            std::to_string(index) +
+                                                            ", which none of its words stands for");
+            return std::string(kWords.names[index]);
+          },
+          right};
 }
 
 constexpr std::array kKeys = {
@@ -311,7 +310,7 @@ bool is_misspelt(std::string_view name, std::string_view nearest) {
   constexpr std::string_view kReserved[] = {"mpi_", "nccl_", "tcp_", "torch_"};
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
   return !nearest.empty() && std::ranges::none_of(kReserved, begins) &&
-         compress::edit_distance(name, nearest) <= std::max<std::size_t>(1, nearest.size() / 4);
+         edit_distance(name, nearest) <= std::max<std::size_t>(1, nearest.size() / 4);
 }
 
 }  // namespace
@@ -335,7 +334,7 @@ Options Options::parse(std::string_view text, const Options& base) {
     if (key == nullptr) {
       const std::string elsewhere = comm::option_elsewhere(name, value);
       fail_usage("unknown option '" + name + "'; " +
-                 (elsewhere.empty() ? compress::advice(name, kNames) : "write " + elsewhere));
+                 (elsewhere.empty() ? advice(name, kNames) : "write " + elsewhere));
     }
     key->read(options, *key, value);
   }
@@ -369,7 +368,7 @@ Options Options::from_environment(const Options& base) {
       }
       continue;
     }
-    const std::string_view nearest = compress::nearest_word(option, kNames);
+    const std::string_view nearest = nearest_word(option, kNames);
     const std::string elsewhere = comm::option_elsewhere(option, value);
     WINNOW_EXPECTS(elsewhere.empty(), "unknown environment variable '" + std::string(name) +
                                           "'; write the option " + elsewhere);

@@ -10,8 +10,8 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "compress/nearest.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "topology/nearest.hpp"
 #include "topology/words.hpp"
 
 namespace winnow::comm {
@@ -79,8 +79,7 @@ const Schedule& find_schedule(std::string_view name) {
   const auto elsewhere = std::ranges::find(kElsewhere, word, [](const auto& e) { return e.first; });
   const bool is_known = elsewhere != std::end(kElsewhere);
   std::string text = "unknown schedule '" + std::string(name) + "'; ";
-  text += is_known ? "did you mean '" + std::string(elsewhere->second) + "'?"
-                   : compress::advice(word, known);
+  text += is_known ? "did you mean '" + std::string(elsewhere->second) + "'?" : advice(word, known);
   if (is_known && elsewhere->second == kDense.name) {
     text += " That is the transport's own allreduce, or Winnow's ring where it is faster";
   }

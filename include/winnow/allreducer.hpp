@@ -179,9 +179,10 @@ class AllReducer {
   /// Reduces a bucket by `op`, or by Options::op if none is given. Ids must differ within a bucket,
   /// and a gradient's count never changes; names, dimensions and exemptions matter only at a
   /// bucket's first call. Elements other than float32, bf16 and fp16 must share one type in a
-  /// bucket. 16-bit elements are reduced as float32 and rounded to nearest once at the end. A finite sum
-  /// that they cannot hold becomes the largest finite element, and the rest waits in residuals; in
-  /// a bucket that travels dense as a whole, where nothing waits, it becomes infinite, as in MPI.
+  /// bucket. 16-bit elements are reduced as float32 and rounded to nearest once at the end. A
+  /// finite sum that they cannot hold becomes the largest finite element, and the rest waits in
+  /// residuals; in a bucket that travels dense as a whole, where nothing waits, it becomes
+  /// infinite, as in MPI.
   void all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
   /// Reduces one tensor in place. Tensors of different parameters need different ids.
   void all_reduce(const Elements& elements, std::uint64_t id, std::optional<ReduceOp> op = {});

@@ -244,10 +244,11 @@ class TcpListener(Bound):
     `interfaces` names network interfaces, comma-separated; None: those of WINNOW_SOCKET_IFNAME, or
     all that are up. An address holds a random number by which ranks know each other. `secret`: of the
     job, text or bytes, equal on all ranks, by which they prove who they are; None: that of
-    WINNOW_TCP_SECRET or of the file that WINNOW_TCP_SECRET_FILE names, or none. `tls` encrypts what goes between hosts by TLS
-    1.3: "secret", by keys from the secret; or the names of three PEM files, this rank's certificate and
-    key and the authority that all ranks trust; "off"; None: what WINNOW_TCP_TLS says, or off. Raises
-    UsageError for an interface that does not exist, and where there is no OpenSSL for these.
+    WINNOW_TCP_SECRET or of the file that WINNOW_TCP_SECRET_FILE names, or none. `tls` encrypts what
+    goes between hosts by TLS 1.3: "secret", by keys from the secret; or the names of three PEM files,
+    this rank's certificate and key and the authority that all ranks trust; "off"; None: what
+    WINNOW_TCP_TLS says, or off. Raises UsageError for an interface that does not exist, and where there
+    is no OpenSSL for these.
     """
 
     def __init__(self, interfaces: Optional[str] = None, secret: Secret = None, *,

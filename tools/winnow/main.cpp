@@ -12,8 +12,8 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "compress/nearest.hpp"
 #include "tools/winnow/commands.hpp"
+#include "topology/nearest.hpp"
 
 namespace {
 
@@ -80,8 +80,7 @@ void expect_command(const CLI::App& app, std::string_view word) {
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return;
   const std::vector<std::string_view> known(names.begin(), names.end());
-  winnow::fail_usage("unknown command '" + std::string(word) + "'; " +
-                     winnow::compress::advice(word, known));
+  winnow::fail_usage("unknown command '" + std::string(word) + "'; " + winnow::advice(word, known));
 }
 
 }  // namespace

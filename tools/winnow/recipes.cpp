@@ -9,8 +9,8 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "compress/nearest.hpp"
 #include "recipes_text.hpp"
+#include "topology/nearest.hpp"
 
 namespace tool {
 
@@ -51,8 +51,8 @@ Recipe recipe_of(std::string_view optimizer) {
     }
   }
   const std::vector<std::string_view> known(names.begin(), names.end());
-  winnow::fail_usage("no recipe for optimizer '" + std::string(optimizer) + "'; did you mean '" +
-                     std::string(winnow::compress::nearest_word(lower(optimizer), known)) + "'?");
+  winnow::fail_usage("no recipe for optimizer '" + std::string(optimizer) + "'; " +
+                     winnow::advice(lower(optimizer), known));
 }
 
 }  // namespace tool

@@ -17,7 +17,7 @@
 
 #include "comm/transport/tcp/socket.hpp"
 #include "comm/transport/tls.hpp"
-#include "compress/nearest.hpp"
+#include "topology/nearest.hpp"
 
 namespace winnow {
 namespace comm {
@@ -64,29 +64,21 @@ constexpr std::array<std::string_view, 10> kVariables = {
     "WINNOW_TCP_TLS",       "WINNOW_TCP_TLS_AUTHORITY", "WINNOW_TCP_TLS_CERTIFICATE",
     "WINNOW_TCP_TLS_KEY"};
 
-/// Whether somebody who wrote this meant a variable of TCP's: a job whose TLS is misspelt would
-/// travel in the clear.
-bool is_meant(std::string_view name, std::string_view nearest) {
-  constexpr std::string_view kTcp = "WINNOW_TCP_", kSocket = "WINNOW_SOCKET_", kAny = "WINNOW_";
-  if (name.starts_with(kTcp) || name.starts_with(kSocket)) return true;
-  const std::string with_tcp = std::string(kTcp).append(name.substr(kAny.size()));
-  return std::ranges::find(kVariables, with_tcp) != kVariables.end() ||
-         compress::edit_distance(name, nearest) <= 2;
-}
-
+/// A job whose TLS is misspelt would travel in the clear, and one whose secret is would be open.
 void expect_no_strangers() {
-  constexpr std::string_view kAny = "WINNOW_";
+  constexpr std::string_view kAny = "WINNOW_", kTcp = "WINNOW_TCP";
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view variable(*entry);
     const std::string_view name = variable.substr(0, variable.find('='));
-    if (!name.starts_with(kAny)) continue;
-    if (std::ranges::find(kVariables, name) != kVariables.end()) continue;
-    const auto longer = std::ranges::find_if(
-        kVariables, [&](std::string_view known) { return known.starts_with(name); });
-    const std::string_view nearest =
-        longer != kVariables.end() ? *longer : compress::nearest_word(name, kVariables);
-    WINNOW_EXPECTS(!is_meant(name, nearest), "unknown environment variable '" + std::string(name) +
-                                                 "'; did you mean '" + std::string(nearest) + "'?");
+    const auto is_known = [](std::string_view word) {
+      return std::ranges::find(kVariables, word) != kVariables.end();
+    };
+    if (!name.starts_with(kAny) || is_known(name)) continue;
+    const std::string whole = std::string(kTcp).append(name.substr(kAny.size() - 1));
+    const std::string_view meant = is_known(whole) ? whole : nearest_word(name, kVariables);
+    WINNOW_EXPECTS(!is_known(whole) && !name.starts_with(kTcp) && edit_distance(name, meant) > 2,
+                   "unknown environment variable '" + std::string(name) + "'; " +
+                       advice(meant.empty() ? name : meant, kVariables));
   }
 }
 

@@ -30,8 +30,8 @@ class SGD(torch.optim.SGD):
 
     `model`: what Winnow is attached to, or its State. The other arguments and the groups are those of
     torch.optim.SGD. p.grad holds the mean of u after the backward pass; clip_grad_norm_ of torch
-    clips by the norm of gradients all the same. A gradient that did not pass the hook takes torch's ordinary step; one that passes it
-    twice before a step is a UsageError, as is maximize.
+    clips by the norm of gradients all the same. A gradient that did not pass the hook takes torch's
+    ordinary step; one that passes it twice before a step is a UsageError, as is maximize.
     """
 
     def __init__(self, params: Any, lr: float = 1e-3, *, model: Attached, **settings: Any):

@@ -539,7 +539,8 @@ TEST(TcpOptions, MisspeltVariablesAreRefused) {
   const auto refuses = [](const char* name, const char* means) {
     const Environment wrong(Variables{{name, "secret"}});
     EXPECT_THAT([] { (void)TcpOptions::from_environment(); },
-                ThrowsMessage<UsageError>(HasSubstr("did you mean '" + std::string(means) + "'?")));
+                ThrowsMessage<UsageError>(HasSubstr("did you mean '" + std::string(means) + "'?")))
+        << name;
   };
   refuses("WINNOW_TCP_TSL", "WINNOW_TCP_TLS");
   refuses("WINNOW_TCP_TLS_CERT", "WINNOW_TCP_TLS_CERTIFICATE");

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace winnow::compress {
+namespace winnow {
 
 /// The fewest insertions, deletions and replacements of a character that turn a into b (Levenshtein
 /// 1966).
@@ -20,4 +20,4 @@ std::string_view nearest_word(std::string_view word, std::span<const std::string
 /// For the text of errors: "did you mean 'topk'?", or all known words where none is near.
 std::string advice(std::string_view word, std::span<const std::string_view> known);
 
-}  // namespace winnow::compress
+}  // namespace winnow

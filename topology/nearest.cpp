@@ -1,13 +1,13 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "compress/nearest.hpp"
+#include "topology/nearest.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <vector>
 
-namespace winnow::compress {
+namespace winnow {
 
 /// One row of the table of distances at a time: row[j] is the distance between the first i
 /// characters of a and the first j of b.
@@ -50,4 +50,4 @@ std::string advice(std::string_view word, std::span<const std::string_view> know
   return text;
 }
 
-}  // namespace winnow::compress
+}  // namespace winnow

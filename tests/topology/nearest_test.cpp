@@ -1,12 +1,12 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "compress/nearest.hpp"
+#include "topology/nearest.hpp"
 
 #include <gtest/gtest.h>
 
 #include <string_view>
 
-namespace winnow::compress {
+namespace winnow {
 namespace {
 
 TEST(NearestWord, HasFewestEdits) {
@@ -30,4 +30,4 @@ TEST(NearestWord, IsNoneWhereNoneIsNear) {
 }
 
 }  // namespace
-}  // namespace winnow::compress
+}  // namespace winnow
