@@ -170,8 +170,7 @@ def case_report_of_overlap():
     found = expect_metrics(ddp)
     expect_times(found)
     if DEVICE.type == "cpu":
-        expect(found["hidden_ms"] > 0 and found["wait_ms"] > 0, f"a bucket is hidden: {found}")
-        expect(found["wait_ms"] < found["reduce_ms"], f"another is waited for: {found}")
+        expect(found["wait_ms"] > 0, f"the last bucket is waited for: {found}")
     state.close()
 
 
