@@ -62,7 +62,7 @@ std::string secret_of(const winnow_tcp_options* given) {
   const char* const named =
       given == nullptr ? nullptr : winnow::comm::read(given, "options").secret;
   if (named == nullptr) return winnow::comm::secret_of_environment();
-  std::string secret(named);  // any bytes
+  std::string secret(winnow::comm::chars_of(named, "secret"));
   WINNOW_EXPECTS(!secret.empty(), "the secret is empty: pass NULL for none");
   return secret;
 }

@@ -10,11 +10,15 @@
 
 namespace winnow::comm {
 
-std::string_view text_of(const char* text, const char* what) {
-  if (text == nullptr) return {};
-  const std::string wrong = memory_error(text, 1, 1);
+std::string_view chars_of(const char* chars, const char* what) {
+  if (chars == nullptr) return {};
+  const std::string wrong = memory_error(chars, 1, 1);
   WINNOW_EXPECTS(wrong.empty(), std::string(what).append(wrong));
-  const std::string_view whole(text);
+  return chars;
+}
+
+std::string_view text_of(const char* text, const char* what) {
+  const std::string_view whole = chars_of(text, what);
   for (std::string_view rest = whole; !rest.empty();) {
     const std::size_t bytes = utf8_bytes(rest);
     WINNOW_EXPECTS(bytes > 0, std::string(what) + " is not UTF-8: byte " +

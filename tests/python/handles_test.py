@@ -47,6 +47,7 @@ USES = {
         "last": lambda r: r.last(),
         "totals": lambda r: r.totals(),
         "bucket_stats": lambda r: r.bucket_stats(),
+        "schedule_stats": lambda r: r.schedule_stats(),
         "__enter__": lambda r: r.__enter__(),
     },
     winnow.Transport: {
