@@ -16,7 +16,7 @@ namespace winnow::compress {
 class Preconditioner {
  public:
   /// Reads "none", "second_moment:B2[:EPSILON]" or "momentum:M[:masked]". Throws UsageError.
-  explicit Preconditioner(std::string_view text);
+  explicit Preconditioner(std::string_view given);
   /// In canonical form, e.g. "second_moment:0.999:1e-08".
   std::string name() const;
   /// Whether parameters have moments.
@@ -30,7 +30,7 @@ class Preconditioner {
   void begin(ParameterState& parameter) const;
   /// What is to be made of the elements of a piece. Where `has_residual` says that what is not sent
   /// of the piece waits on this rank, momentum may be masked.
-  kernels::Precondition of(const Piece& piece, float rate, bool has_residual) const;
+  kernels::Precondition of(const Piece& piece, float given, bool has_residual) const;
   /// Makes what `of` did, once more in the same call, of elements that were read again.
   void repeat(const Exec& exec, const Piece& piece, float rate) const;
 

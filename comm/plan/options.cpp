@@ -175,7 +175,8 @@ std::string ungrouped(std::string_view text) {
   std::string whole(text.substr(0, digits));
   if (digits == 0 || digits > kGroup) return {};
   bool has_marks = false;
-  for (text.remove_prefix(digits); !text.empty() && kMarks.find(text.front()) != kMarks.npos;) {
+  for (text.remove_prefix(digits);
+       !text.empty() && kMarks.find(text.front()) != std::string_view::npos;) {
     text.remove_prefix(1);
     digits = std::min(text.find_first_not_of(kDigits), text.size());
     if (digits != kGroup) return {};
