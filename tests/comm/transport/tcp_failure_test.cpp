@@ -98,11 +98,13 @@ TEST(RankFailure, AllRanksThrowWhatOneRanksOptionsAre) {
                        .certificate = "/nowhere/rank.pem",
                        .key = "/nowhere/rank.key",
                        .authority = "/nowhere/ca.pem"};
-  for (const Case& wrong : {Case{kNoInterface, "no network interface 'winnow-none'"},
-                            Case{{.interfaces = "", .ports = "29600"}, "ports '29600'"},
-                            Case{{.interfaces = "", .ports = port + "-" + port}, "others have"},
-                            Case{{.interfaces = "", .host_timeout = 0}, "host_timeout"},
-                            Case{{.interfaces = "", .tls = no_file}, "/nowhere/rank.pem"}}) {
+  for (const Case& wrong :
+       {Case{kNoInterface, "no network interface 'winnow-none'"},
+        Case{{.interfaces = "", .ports = "29600"}, "ports '29600'"},
+        Case{{.interfaces = "", .ports = std::string(port).append("-").append(port)},
+             "others have"},
+        Case{{.interfaces = "", .host_timeout = 0}, "host_timeout"},
+        Case{{.interfaces = "", .tls = no_file}, "/nowhere/rank.pem"}}) {
     for (const char* secret : {"", "of the job"}) {
       for (const int rank : {0, 1, 2}) {
         std::vector<TcpOptions> options(3, {.secret = secret});

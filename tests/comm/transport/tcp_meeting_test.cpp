@@ -217,13 +217,13 @@ TEST(TcpMeeting, ASecondProcessOfARankIsRefused) {
     std::thread host([&] { said[0] = sum_of_meeting(job, 1, options); });
     std::vector<std::thread> both;
     std::atomic<int> refused = 0;
-    for (int i = 0; i < 2; ++i) {
+    for (std::size_t i = 1; i <= 2; ++i) {
       both.emplace_back([&, i] {
         try {
           const auto transport = tcp_transport(one, Deadline::never(), options);
-          said[static_cast<std::size_t>(1 + i)] = std::to_string(sum_over(*transport, 1));
+          said[i] = std::to_string(sum_over(*transport, 1));
         } catch (const CommError& error) {
-          said[static_cast<std::size_t>(1 + i)] = error.what();
+          said[i] = error.what();
           ++refused;
         }
       });
