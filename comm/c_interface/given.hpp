@@ -30,7 +30,7 @@ inline void expect_memory(const void* memory, std::uint64_t count, std::size_t u
 /// `count` objects at `array`.
 template <class T>
 std::span<T> expect_array(T* array, std::uint64_t count, const char* what) {
-  expect_memory(array, count, sizeof(T), what);
+  expect_memory(array, count, sizeof(T), what);  // NOLINT(bugprone-sizeof-expression): of handles
   return {array, static_cast<std::size_t>(count)};
 }
 
