@@ -48,8 +48,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder, max_steps=steps, per_device_train_batch_size=8, use_cpu=True,
-            learning_rate=2e-3, max_grad_norm=0,  # which would clip updates, not gradients
-            ddp_find_unused_parameters=False, save_strategy="no", report_to=[], disable_tqdm=True, logging_steps=steps)
+            learning_rate=2e-3, ddp_find_unused_parameters=False,
+            save_strategy="no", report_to=[], disable_tqdm=True, logging_steps=steps)
         trainer = Trainer(model=model, args=arguments, train_dataset=Windows())
         trainer.train()
         if trainer.is_world_process_zero():
