@@ -108,7 +108,7 @@ constexpr Meant kMeant[] = {
      "it is a factor from one size to the next, as in nccl-tests, and no -f of the OSU "
      "benchmarks: give -J FILE for all that is measured"}};
 
-/// What helps against an error of the parser, which names the flag and the value; or nothing.
+/// Returns a hint for a parser error that names a flag and its value; empty if there is none.
 std::string help_against(const std::string& error) {
   for (const auto& [flag, value, instead] : kMeant) {
     const bool is_value =

@@ -16,8 +16,8 @@
 
 namespace winnow::comm {
 
-/// What an AllReducer's calls did: the current and the last call, each bucket's calls, those by
-/// each schedule, and all calls. One thread at a time writes; any thread may read last, totals and
+/// Statistics of an AllReducer: of the current and the last call, and the totals of each bucket,
+/// each schedule and all calls. One thread at a time writes; any thread may read last, totals and
 /// buckets. Allocates only at the first calls of a bucket.
 class StatsBook {
  public:

@@ -113,7 +113,7 @@ void add(SavedParameter& into, const SavedParameter& from, float scale) {
   }
 }
 
-/// What a rank held goes on, alone, as rank `rank` of `ranks`.
+/// Makes the state of a single old rank that of rank `rank` of `ranks`.
 SavedState go_on(SavedState state, int rank, int ranks, float scale) {
   state.ranks = static_cast<std::uint32_t>(ranks);
   state.rank = static_cast<std::uint32_t>(rank);

@@ -23,7 +23,7 @@ using UseSession = int(Ssl*, const EvpMd*, const unsigned char** identity, std::
                        SslSession**);
 using FindSession = int(Ssl*, const unsigned char* identity, std::size_t bytes, SslSession**);
 
-/// Of libcrypto: digests, and the errors of both libraries.
+/// Functions of libcrypto: digests, and the error queue that both libraries share.
 struct LibCrypto {
   LibCrypto();
   Library library{"libcrypto.so.3", "libcrypto.so.1.1"};
@@ -41,7 +41,7 @@ struct LibCrypto {
   const char* (*verify_text)(long) = nullptr;
 };
 
-/// Of libssl: TLS.
+/// Functions of libssl, which implements TLS.
 struct LibSsl {
   LibSsl();
   Library library{"libssl.so.3", "libssl.so.1.1"};

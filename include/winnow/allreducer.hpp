@@ -236,8 +236,8 @@ class AllReducer {
   Stats totals() const;    ///< of all finished calls
   /// Per bucket that is not forgotten, in the order of first calls.
   std::vector<BucketStats> bucket_stats() const;
-  /// Of all finished calls by each schedule, in the order of first plans: a bucket's calls may have
-  /// gone by several. Without reason and coding.
+  /// Totals of all finished calls by schedule, in the order of first plans. A bucket may have used
+  /// several schedules. Leaves reason and coding empty.
   std::vector<Stats> schedule_stats() const;
 
   /// After a CommError: how many calls each rank of `survivors` has finished, a transport that they

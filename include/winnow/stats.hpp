@@ -54,8 +54,8 @@ struct Stats {
   /// call); NaN if not measured.
   double residual_norm = std::numeric_limits<double>::quiet_NaN();
 
-  /// What dense calls would have taken, as AllReducer's link model predicts; 0 if links are neither
-  /// measured nor given (Options::links).
+  /// Seconds that dense calls would have taken, predicted by the link model; 0 if links are
+  /// neither measured nor given (Options::links).
   double dense_seconds = 0;
 
   /// Share of the results' elements that are not zero; NaN if not measured.

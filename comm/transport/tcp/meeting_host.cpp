@@ -216,8 +216,8 @@ int MeetingHost::rank_of(std::string_view word) const {
   return good ? rank : 0;
 }
 
-/// Why a rank cannot join, or nothing, who it is, and its address or failure. Only that rank hears
-/// of it.
+/// Parses a join note into the rank and its line, which is an address or a failure. Returns why the
+/// rank cannot join, or nothing; only that rank receives the reason.
 std::string MeetingHost::refusal_of(std::string_view join, int& rank, std::string& line) {
   const std::string word = cut_line(join);
   rank = rank_of(word);
@@ -263,7 +263,7 @@ std::string MeetingHost::strangers() const {
          " that came with another job's name, number of ranks or secret";
 }
 
-// Those that have not come yet, too: it answers the port until all ranks know, or until `patience`.
+// Answers late ranks, too: the port stays open until all ranks know, or until `patience`.
 void MeetingHost::end(NoteKind kind, std::string_view text, Deadline patience) noexcept {
   try {
     std::vector<bool> know(guests_.size());

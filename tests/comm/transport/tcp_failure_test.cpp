@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Meetings of which one rank cannot listen for the others. Nobody has a deadline unless a test is
-// about it: a rank that nobody told would wait until the test's time is over.
+// about it: a rank without the failure would wait until the test times out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -58,7 +58,7 @@ std::string thrown_by_rank(TcpMeeting meeting, int rank, const TcpOptions& optio
   return thrown_by([&] { (void)tcp_transport(meeting, deadline, options); });
 }
 
-/// What the ranks of a job throw, each with its own options.
+/// Runs a job whose ranks have these options, and returns what each rank throws.
 std::vector<std::string> thrown_by_job(const std::vector<TcpOptions>& options) {
   const TcpMeeting meeting = new_meeting(static_cast<int>(options.size()));
   std::vector<std::string> said(options.size());
