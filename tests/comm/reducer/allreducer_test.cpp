@@ -165,7 +165,8 @@ TEST(Plan, ExemptParametersTravelDense) {
       reducer.all_reduce(segments);
       EXPECT_EQ(reducer.last().schedule, "gather+dense");
       EXPECT_EQ(reducer.last().kept, 500U + 4 * 1001U);
-      for (const auto& dense : {bias, norm, head, given}) expect_counting_sum(dense, transport->size());
+      for (const auto& dense : {bias, norm, head, given})
+        expect_counting_sum(dense, transport->size());
       for (const float held : reducer.residual(1)) EXPECT_EQ(held, 0.0F);
       EXPECT_NE(*std::ranges::max_element(reducer.residual(2)), 0.0F);
     });
