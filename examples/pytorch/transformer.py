@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import pathlib
+import statistics
 import time
 
 import torch
@@ -56,7 +57,7 @@ class Transformer(nn.Module):
                 nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, x):
-        places = torch.arange(x.shape[1])
+        places = torch.arange(x.shape[1], device=x.device)
         return self.out(self.norm(self.blocks(self.bytes(x) + self.places(places))))
 
 
@@ -84,8 +85,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
     parser.add_argument("--compressor", default="topk:0.03,int4", help="default: %(default)s")
     parser.add_argument("--schedule", help="default: balanced, or auto if nothing is compressed")
-    parser.add_argument("--optimizer", default="winnow", choices=("winnow", "torch"),
-                        help="whose AdamW; default: %(default)s")
+    parser.add_argument("--optimizer", default="winnow", choices=("winnow", "torch", "attached"),
+                        help="whose AdamW, or torch's attached as README shows; default: %(default)s")
     parser.add_argument("--no-look-ahead", action="store_true",
                         help="take gradients at the weights as they are")
     parser.add_argument("--share", type=float, help="of the residual by which to look ahead, instead "
@@ -114,8 +115,9 @@ def parse():
     return arguments
 
 
-def attach(ddp, arguments):
-    """The hook's state: Winnow's, or, if PyTorch reduces the gradients, PowerSGD's or None."""
+def attach(ddp, optimizer, arguments):
+    """The hook's state: Winnow's, or, if PyTorch reduces the gradients, PowerSGD's or None. Winnow serves
+    `optimizer`, if it is not None."""
     name, _, number = arguments.compressor.partition(":")
     if name == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=int(number),
@@ -126,7 +128,10 @@ def attach(ddp, arguments):
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif name != "torch":
         schedule = arguments.schedule or ("auto" if name == "none" else "balanced")
-        return winnow.torch.attach(ddp, arguments.compressor, schedule=schedule)
+        if optimizer is None:
+            return winnow.torch.attach(ddp, arguments.compressor, schedule=schedule)
+        winnow.torch.attach(ddp, optimizer, arguments.compressor, schedule=schedule)
+        return winnow.torch.state_of(ddp)
     return None
 
 
@@ -165,13 +170,14 @@ def load(folder, ddp, optimizer, state):
 
 
 def train(ddp, optimizer, text, done, arguments):
-    """Held-out losses, [steps, seconds of training, loss] each, the last at the end; on rank 0."""
+    """Held-out losses, [steps, seconds of training, loss] each, the last at the end, on rank 0; and the
+    median of the seconds of a step."""
     training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
     generator = torch.Generator().manual_seed(1000 * arguments.seed + dist.get_rank())
     for _ in range(done):
         sample(training, generator, arguments.batch)  # those before the checkpoint
     looks = arguments.optimizer == "winnow" and not arguments.no_look_ahead
-    curve, seconds = [], 0
+    curve, took = [], []
     for step in range(done + 1, arguments.stop + 1):
         begin = time.perf_counter()
         for group in optimizer.param_groups:
@@ -181,14 +187,14 @@ def train(ddp, optimizer, text, done, arguments):
               else contextlib.nullcontext()):
             loss_of(ddp, sample(training, generator, arguments.batch)).backward()
         optimizer.step()
-        seconds += time.perf_counter() - begin
+        took.append(time.perf_counter() - begin)
         if step % arguments.every == 0 or step == arguments.stop:
             if dist.get_rank() == 0:
                 with torch.no_grad():
                     windows = sample(held_out, torch.Generator().manual_seed(2), 1024)
-                    curve.append([step, round(seconds, 3), loss_of(ddp.module, windows).item()])
+                    curve.append([step, round(sum(took), 3), loss_of(ddp.module, windows).item()])
             dist.barrier()
-    return curve
+    return curve, statistics.median(took)
 
 
 def main():
@@ -198,17 +204,16 @@ def main():
     torch.manual_seed(arguments.seed)
     # One bucket: over gloo, PowerSGD's hook mixes up the messages of several.
     ddp = DistributedDataParallel(Transformer(arguments.width, arguments.layers), bucket_cap_mb=100)
-    state = attach(ddp, arguments)
     settings = {"lr": arguments.rate, "betas": (0.9, arguments.beta2)}
+    optimizer = torch.optim.AdamW(ddp.parameters(), **settings)
+    state = attach(ddp, optimizer if arguments.optimizer == "attached" else None, arguments)
     if not isinstance(state, winnow.torch.State) or arguments.compressor == "none":
         arguments.optimizer = "torch"  # nothing waits
     if arguments.optimizer == "winnow":
         optimizer = winnow.torch.AdamW(ddp.parameters(), model=ddp, **settings)
-    else:
-        optimizer = torch.optim.AdamW(ddp.parameters(), **settings)
     text = torch.tensor(list(arguments.text.read_bytes()))
     done = load(arguments.resume, ddp, optimizer, state) if arguments.resume else 0
-    curve = train(ddp, optimizer, text, done, arguments)
+    curve, step_seconds = train(ddp, optimizer, text, done, arguments)
     if arguments.checkpoint:
         save(arguments.checkpoint, arguments.stop, ddp, optimizer, state)
 
@@ -217,7 +222,8 @@ def main():
     dist.all_gather_object(replicas, hashlib.sha256(bits).hexdigest())
     if dist.get_rank() == 0:
         _, seconds, loss = curve[-1]
-        result = {"loss": loss, "seconds": seconds, "curve": curve}
+        result = {"loss": loss, "seconds": seconds, "step_seconds": step_seconds,
+                  "curve": curve}
         print(f"held-out loss {loss:.4f} nats a byte after {arguments.stop} steps in "
               f"{seconds:.1f} s; replicas {'equal' if len(set(replicas)) == 1 else 'DIFFERENT'}")
         if isinstance(state, winnow.torch.State):

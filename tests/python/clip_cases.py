@@ -12,6 +12,7 @@ from torch.nn.utils import clip_grad_norm_  # by its name, before Winnow is atta
 import winnow.torch
 from torch_harness import DEVICE, batch, expect, expect_equal_replicas, expect_refused, network
 from winnow.torch.attach import state_of
+from winnow.torch.norms import Clip, Norms
 
 NEAR = {"compressor": "topk:0.9", "schedule": "gather", "min_bytes": 0, "deadline": 30}
 KINDS = {"SGD": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
@@ -165,3 +166,61 @@ def case_clip_half():
     way = norm_of((new.float() - old.float()) for new, old in zip(ddp.parameters(), before))
     expect(way < 0.05 * 0.1 * 1.3, "a step of a clipped gradient")
     state_of(ddp).close()
+
+
+def waiting(ddp):
+    """What this rank has not sent, of each parameter."""
+    found = (state_of(ddp).residual(p) for p in ddp.parameters())
+    return [torch.zeros_like(p).flatten() if held is None else held for held, p in zip(found, ddp.parameters())]
+
+
+def case_clip_first():
+    """The first clipping, which no rank foresaw, is that of what waits, too."""
+    ddp, optimizer = attached("SGD", compressor="topk:0.01")
+    true, before = mean_gradients(ddp, 0), [p.detach().clone() for p in ddp.parameters()]
+    passes(ddp, 0)
+    bound = 0.3 * norm_of(true)
+    clip = bound / clip_grad_norm_(ddp.parameters(), bound)
+    optimizer.step()
+    for parameter, old, held, gradient in zip(ddp.parameters(), before, waiting(ddp), true):
+        dist.all_reduce(held)
+        moved = (old - parameter.detach()).flatten() + held / dist.get_world_size()
+        wanted = KINDS["SGD"][1]["lr"] * clip * gradient.flatten()
+        off = norm_of([moved - wanted]) / norm_of([wanted])
+        expect(off < 1e-3, f"moved + waiting = clipped gradient, but for {off} of it")
+    state_of(ddp).close()
+
+
+def case_clip_resumed():
+    """The first clipping after a restart is that of its own gradients, not of what waited."""
+    ddp, optimizer = attached("SGD", compressor="topk:0.01")
+    for number in range(3):
+        optimizer.zero_grad()
+        passes(ddp, number)
+        optimizer.step()
+    saved, held = state_of(ddp).state_dict(), waiting(ddp)
+    moments, weights = optimizer.state_dict(), ddp.module.state_dict()
+    ddp, optimizer = attached("SGD", compressor="topk:0.01")
+    ddp.module.load_state_dict(weights)
+    optimizer.load_state_dict(moments)
+    state_of(ddp).load_state_dict(saved)
+    passes(ddp, 3)
+    clip_grad_norm_(ddp.parameters(), 1e-6)
+    optimizer.step()
+    expect(norm_of(waiting(ddp)) > 0.5 * norm_of(held), "what waited still waits")
+    state_of(ddp).close()
+
+
+def case_clip_other_bucket():
+    """DistributedDataParallel puts parameters into other buckets after its first step: the norm of one
+    says nothing of another's."""
+    def measured(count, value):
+        buffer = torch.full((count,), value, device=DEVICE)
+        norms = Norms(7, buffer, 1)
+        norms.measure(buffer, [buffer], 1.0)
+        return norms
+
+    clip = Clip(1.0, torch.tensor(8.0, device=DEVICE))
+    kept = measured(3000, 1.0).keep(clip, None)
+    expect(near(measured(3000, 2.0).expected(kept).norm, 16.0, 1e-5), "twice the gradient, twice the norm")
+    expect(near(measured(6000, 2.0).expected(kept).norm, 8.0, 1e-5), "of another bucket: as it was")

@@ -8,7 +8,7 @@
 All replicas hold the same bits after every step. docs/pytorch.md says what works with what.
 """
 from winnow.torch.adamw import AdamW
-from winnow.torch.attach import attach, detach, skip_step
+from winnow.torch.attach import attach, detach, skip_step, state_of
 from winnow.torch.checkpoint import LoadPlanner
 from winnow.torch.enable import enable
 from winnow.torch.fsdp import attach_fsdp
@@ -23,4 +23,4 @@ from winnow.torch.sgd import SGD
 
 __all__ = ["AdamW", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler",
            "detach", "enable", "hook", "load_checkpoint", "look_ahead", "metrics", "regroup", "report",
-           "save_checkpoint", "skip_step"]
+           "save_checkpoint", "skip_step", "state_of"]

@@ -166,7 +166,8 @@ def remember(model: torch.nn.Module, state: State) -> None:
 
 
 def state_of(model: Attached) -> State:
-    """The state of a model that Winnow is attached to."""
+    """The State of a model that Winnow is attached to: its reducer has the statistics and residuals, its
+    state_dict what this rank has not sent. UsageError if there is none."""
     if isinstance(model, State):
         return model
     model = getattr(model, "_orig_mod", model)  # of torch.compile
