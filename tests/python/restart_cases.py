@@ -37,36 +37,60 @@ def shared_folder():
         shutil.rmtree(folder)
 
 
-def launch(ranks, way, folder, *options):
-    """What restarts.py, on processes that rank 0 starts, has left and printed; None if it failed."""
-    def run():
-        out = os.path.join(folder, "out.pt")
-        environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("TORCHELASTIC_", "OMP_"))}
-        done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}",
-             str(PROGRAM), way, folder, *options, "--out", out], check=False, env=environment,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return torch.load(out) if done.returncode == 0 else None, done.stdout
+class Jobs:
+    """Those of restarts.py, on processes of its own, in a folder that ranks share."""
 
-    return gather(run() if dist.get_rank() == 0 else None)[0]
+    def __init__(self, way, folder):
+        self.way, self.folder = way, folder
+        self._program = None
+        if dist.get_rank() == 0:
+            environment = {name: value for name, value in os.environ.items()
+                           if not name.startswith(("TORCHELASTIC_", "OMP_"))}
+            self._program = subprocess.Popen([sys.executable, str(PROGRAM), way], env=environment, text=True,
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def run(self, ranks, *words):
+        """What a job has left, None if it failed, and what it said."""
+        def ours():
+            out = os.path.join(self.folder, "out.pt")
+            for stale in pathlib.Path(self.folder).glob("out.pt*"):
+                stale.unlink()
+            self._program.stdin.write(" ".join([str(ranks), self.folder, out, *words]) + "\n")
+            self._program.stdin.flush()
+            succeeded = self._program.stdout.readline() == "0\n"
+            return torch.load(out) if succeeded else None, pathlib.Path(out + ".txt").read_text()
+
+        return gather(ours() if dist.get_rank() == 0 else None)[0]
+
+    def close(self):
+        if self._program is not None:
+            self._program.stdin.close()
+            self._program.wait()
+            self._program.stdout.close()
 
 
-def expect_restarts(way, folder):
+@contextlib.contextmanager
+def jobs(way):
+    with shared_folder() as folder, contextlib.closing(Jobs(way, folder)) as made:
+        yield made
+
+
+def expect_restarts(jobs):
     """Returns what the whole job has left."""
-    ranks = dist.get_world_size()
-    whole, said = launch(ranks, way, folder)
+    ranks, way = dist.get_world_size(), jobs.way
+    whole, said = jobs.run(ranks)
     expect(whole is not None, f"{way}: {said}")
-    again, said = launch(ranks, way, folder, "--resume")
+    again, said = jobs.run(ranks, "resume")
     expect(again is not None, f"{way}, again: {said}")
     expect(torch.equal(again["weights"], whole["weights"]), f"{way}: the same bits")
     return whole
 
 
-def expect_half(way, folder, whole):
+def expect_half(jobs, whole):
     weights, applied, squares = whole["written"]
+    way = jobs.way
     expect(not torch.equal(weights, applied), f"{way}: something waits")
-    half, said = launch((dist.get_world_size() + 1) // 2, way, folder, "--resume")
+    half, said = jobs.run((dist.get_world_size() + 1) // 2, "resume")
     expect(half is not None, f"{way}, on half of the ranks: {said}")
     expect(half["equal"] and not torch.equal(half["weights"], weights), f"{way}: it trains on")
     expect(torch.allclose(half["read"][1], applied, rtol=0, atol=1e-6), f"{way}: what waited")
@@ -80,8 +104,8 @@ def expect_plain(way, states):
 
 
 def case_restart_loop():
-    with shared_folder() as folder:
-        expect_half("loop", folder, expect_restarts("loop", folder))
+    with jobs("loop") as loop:
+        expect_half(loop, expect_restarts(loop))
 
 
 # Two ranks are enough for the frameworks, whose jobs take seconds each.
@@ -90,46 +114,45 @@ def has(package):
 
 
 def case_restart_accelerate():
-    with shared_folder() as folder:
-        if has("accelerate"):
-            whole = expect_restarts("accelerate", folder)
-            expect_plain("accelerate", torch.load(f"{folder}/optimizer.bin"))
-            expect_half("accelerate", folder, whole)
+    if has("accelerate"):
+        with jobs("accelerate") as accelerate:
+            whole = expect_restarts(accelerate)
+            expect_plain("accelerate", torch.load(f"{accelerate.folder}/optimizer.bin"))
+            expect_half(accelerate, whole)
 
 
 def case_restart_lightning():
     """With its optimization, and with two steps inside of each forward pass."""
-    for way, number in (("lightning", 3), ("manual", 6)):
-        with shared_folder() as folder:
-            if has("lightning"):
-                whole = expect_restarts(way, folder)
-                expect(not os.path.exists(f"{folder}/step={number}.ckpt.winnow"), f"{way}: removed, too")
-                end = torch.load(f"{folder}/end.ckpt", weights_only=False)
-                expect_plain(way, end["optimizer_states"][0])
-                expect(len(os.listdir(f"{folder}/end.ckpt.winnow")) == 2, f"{way}: files after fit")
-                expect(whole["equal"], f"{way}: replicas")
+    for way, number in (("lightning", 3), ("manual", 6)) if has("lightning") else ():
+        with jobs(way) as lightning:
+            whole, folder = expect_restarts(lightning), lightning.folder
+            expect(not os.path.exists(f"{folder}/step={number}.ckpt.winnow"), f"{way}: removed, too")
+            end = torch.load(f"{folder}/end.ckpt", weights_only=False)
+            expect_plain(way, end["optimizer_states"][0])
+            expect(len(os.listdir(f"{folder}/end.ckpt.winnow")) == 2, f"{way}: files after fit")
+            expect(whole["equal"], f"{way}: replicas")
 
 
 def case_restart_transformers():
     """Also on without Winnow, without a rank's file, and from a job without Winnow."""
     if not has("transformers"):
         return
-    way, ranks = "transformers", dist.get_world_size()
-    with shared_folder() as folder:
-        expect_half(way, folder, expect_restarts(way, folder))
-        done, said = launch(ranks, way, folder, "--resume", "--plain")
-        expect(done is not None and done["equal"], f"{way}, on without Winnow: {said}")
-        expect_plain(way, torch.load(f"{folder}/checkpoint-3/optimizer.pt"))
+    ranks = dist.get_world_size()
+    with jobs("transformers") as trainer:
+        expect_half(trainer, expect_restarts(trainer))
+        done, said = trainer.run(ranks, "resume", "plain")
+        expect(done is not None and done["equal"], f"on without Winnow: {said}")
+        expect_plain("transformers", torch.load(f"{trainer.folder}/checkpoint-3/optimizer.pt"))
         if dist.get_rank() == 0:
-            os.remove(f"{folder}/checkpoint-3/winnow/group0_rank1_of{ranks}.pt")
-        done, said = launch(ranks, way, folder, "--resume")
+            os.remove(f"{trainer.folder}/checkpoint-3/winnow/group0_rank1_of{ranks}.pt")
+        done, said = trainer.run(ranks, "resume")
         expect(done is None and "UsageError" in said and "'group0_rank1_of" in said,
-               f"{way}, without a file: {said}")
-    with shared_folder() as folder:
-        expect(launch(ranks, way, folder, "--plain")[0] is not None, f"{way}: a job without Winnow")
-        done, said = launch(ranks, way, folder, "--resume")
+               f"without a file: {said}")
+    with jobs("transformers") as trainer:
+        expect(trainer.run(ranks, "plain")[0] is not None, "a job without Winnow")
+        done, said = trainer.run(ranks, "resume")
         expect(done is not None and done["equal"] and said.count("no files of Winnow's ranks") == 1,
-               f"{way}, on with Winnow: {said}")
+               f"on with Winnow: {said}")
 
 
 def attached(kind=torch.optim.AdamW, model=None, group=None, compressor="topk:0.05", rate=0.01):

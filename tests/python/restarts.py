@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""usage: torchrun --nproc_per_node=N restarts.py WAY FOLDER [--resume] [--plain] [--out FILE]
+"""usage: restarts.py WAY
 
-Trains a small model by WAY, the name of a function run_WAY below, for 6 steps of 2 batches each, with a
-checkpoint in FOLDER after the third. --resume: begins at that. --plain: without Winnow. Rank 0 leaves
-in FILE the weights at the end, and in "written" and "read" what ranks had when each file was: the
-weights, those with all that waited applied, and mean second moments.
+Runs a job for each line of its input, `RANKS FOLDER OUT [resume] [plain]`, and answers by a line, its
+status; the job's output is in OUT.txt. Each rank is a new process, forked where only WAY's framework has
+been imported, which takes longer than a job.
+
+A job trains a small model by WAY, the name of a function run_WAY below, for 6 steps of 2 batches each,
+with a checkpoint in FOLDER after the third. resume: begins at that. plain: without Winnow. Rank 0 leaves
+in OUT the weights at the end, and in "written" and "read" what ranks had when each file was: the weights,
+those with all that waited applied, and mean second moments.
 """
-import argparse
+import importlib
+import os
+import socket
+import sys
+import traceback
 import warnings
 
 import torch
@@ -188,14 +196,8 @@ def seen(state):
     return [torch.cat(parts) for parts in (weights, applied, squares)]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("way", choices=WAYS)
-    parser.add_argument("folder")
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--out")
-    given = parser.parse_args()
+def run(way, folder, out, *words):
+    """A rank's part of a job."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     results = {}
@@ -212,15 +214,51 @@ def main():
     for module in frameworks, rank_file:
         module.write, module.read = write, read
     warnings.filterwarnings("always", message=".*Winnow")
-    model = WAYS[given.way](given.folder, given.resume, given.plain)
+    model = WAYS[way](folder, "resume" in words, "plain" in words)
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, weights)
     if dist.get_rank() == 0:
         results["weights"], results["equal"] = weights, all(torch.equal(weights, one) for one in everyone)
-        if given.out:
-            torch.save(results, given.out)
+        torch.save(results, out)
     dist.barrier()
+
+
+def fork(environment, arguments):
+    """The number of a process that runs a rank."""
+    process = os.fork()
+    if process != 0:
+        return process
+    status = 1
+    try:
+        log = os.open(f"{arguments[2]}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ.update(environment)
+        run(*arguments)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main():
+    way = sys.argv[1]
+    for name in {"accelerate": ["accelerate"], "transformers": ["transformers", "accelerate"],
+                 "lightning": ["lightning"], "manual": ["lightning"]}.get(way, []):
+        importlib.import_module(name)
+    for line in sys.stdin:
+        ranks, folder, out, *words = line.split()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = str(server.getsockname()[1])
+        environment = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1",
+                       "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": port}
+        processes = [fork({**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                          (way, folder, out, *words)) for rank in range(int(ranks))]
+        print(max(os.waitpid(process, 0)[1] for process in processes), flush=True)
 
 
 if __name__ == "__main__":
