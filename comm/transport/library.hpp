@@ -14,11 +14,20 @@ class Library {
   /// Loads the first of these that there is, or takes it from the process.
   Library(std::initializer_list<const char*> names);
 
-  /// Finds the function of that name; null, and a problem(), if there is none.
-  template <class Function>
-  void find(const char* name, Function*& function) {
-    function = reinterpret_cast<Function*>(address_of(name));
-  }
+  /// A function as the library has it, for a pointer to a function of its type.
+  class Found {
+   public:
+    explicit Found(void* address) : address_(address) {}
+    template <class Function>
+    operator Function*() const {  // NOLINT(google-explicit-constructor)
+      return reinterpret_cast<Function*>(address_);
+    }
+
+   private:
+    void* address_;
+  };
+  /// The function of that name; null, and a problem(), if there is none.
+  Found operator[](const char* name) { return Found(address_of(name)); }
   /// Why a function is missing, or the library is; empty if all are there.
   const std::string& problem() const { return problem_; }
 

@@ -25,63 +25,68 @@ using FindSession = int(Ssl*, const unsigned char* identity, std::size_t bytes, 
 
 /// Functions of libcrypto: digests, and the error queue that both libraries share.
 struct LibCrypto {
-  LibCrypto();
   Library library{"libcrypto.so.3", "libcrypto.so.1.1"};
 
-  const EvpMd* (*sha256)() = nullptr;
+  const EvpMd* (*sha256)() = library["EVP_sha256"];
   int (*digest)(const void* data, std::size_t count, unsigned char* digest, unsigned* bytes,
-                const EvpMd* type, void* engine) = nullptr;
+                const EvpMd* type, void* engine) = library["EVP_Digest"];
   unsigned char* (*hmac)(const EvpMd* type, const void* key, int key_bytes,
                          const unsigned char* data, std::size_t count, unsigned char* digest,
-                         unsigned* bytes) = nullptr;
+                         unsigned* bytes) = library["HMAC"];
 
-  unsigned long (*next_error)() = nullptr;
-  void (*clear_errors)() = nullptr;
-  const char* (*reason)(unsigned long) = nullptr;
-  const char* (*verify_text)(long) = nullptr;
+  unsigned long (*next_error)() = library["ERR_get_error"];
+  void (*clear_errors)() = library["ERR_clear_error"];
+  const char* (*reason)(unsigned long) = library["ERR_reason_error_string"];
+  const char* (*verify_text)(long) = library["X509_verify_cert_error_string"];
 };
 
 /// Functions of libssl, which implements TLS.
 struct LibSsl {
-  LibSsl();
   Library library{"libssl.so.3", "libssl.so.1.1"};
 
-  const SslMethod* (*method)() = nullptr;
-  SslContext* (*new_context)(const SslMethod*) = nullptr;
-  void (*free_context)(SslContext*) = nullptr;
-  long (*control)(SslContext*, int, long, void*) = nullptr;
-  unsigned long (*set_options)(SslContext*, unsigned long) = nullptr;
-  int (*set_tickets)(SslContext*, std::size_t) = nullptr;
-  int (*set_suites)(SslContext*, const char*) = nullptr;
-  void (*set_read_buffer)(SslContext*, std::size_t) = nullptr;
-  void (*set_verify)(SslContext*, int, void*) = nullptr;
-  void (*set_passphrase)(SslContext*, int (*)(char*, int, int, void*)) = nullptr;
-  void (*set_passphrase_data)(SslContext*, void*) = nullptr;
-  int (*use_certificate)(SslContext*, const char*) = nullptr;
-  int (*use_key)(SslContext*, const char*, int) = nullptr;
-  int (*check_key)(const SslContext*) = nullptr;
-  int (*load_authority)(SslContext*, const char*, const char*) = nullptr;
-  void (*set_use_session)(SslContext*, UseSession*) = nullptr;
-  void (*set_find_session)(SslContext*, FindSession*) = nullptr;
+  const SslMethod* (*method)() = library["TLS_method"];
+  SslContext* (*new_context)(const SslMethod*) = library["SSL_CTX_new"];
+  void (*free_context)(SslContext*) = library["SSL_CTX_free"];
+  long (*control)(SslContext*, int, long, void*) = library["SSL_CTX_ctrl"];
+  unsigned long (*set_options)(SslContext*, unsigned long) = library["SSL_CTX_set_options"];
+  int (*set_tickets)(SslContext*, std::size_t) = library["SSL_CTX_set_num_tickets"];
+  int (*set_suites)(SslContext*, const char*) = library["SSL_CTX_set_ciphersuites"];
+  void (*set_read_buffer)(SslContext*,
+                          std::size_t) = library["SSL_CTX_set_default_read_buffer_len"];
+  void (*set_verify)(SslContext*, int, void*) = library["SSL_CTX_set_verify"];
+  void (*set_passphrase)(SslContext*, int (*)(char*, int, int,
+                                              void*)) = library["SSL_CTX_set_default_passwd_cb"];
+  void (*set_passphrase_data)(SslContext*,
+                              void*) = library["SSL_CTX_set_default_passwd_cb_userdata"];
+  int (*use_certificate)(SslContext*, const char*) = library["SSL_CTX_use_certificate_chain_file"];
+  int (*use_key)(SslContext*, const char*, int) = library["SSL_CTX_use_PrivateKey_file"];
+  int (*check_key)(const SslContext*) = library["SSL_CTX_check_private_key"];
+  int (*load_authority)(SslContext*, const char*,
+                        const char*) = library["SSL_CTX_load_verify_locations"];
+  void (*set_use_session)(SslContext*,
+                          UseSession*) = library["SSL_CTX_set_psk_use_session_callback"];
+  void (*set_find_session)(SslContext*,
+                           FindSession*) = library["SSL_CTX_set_psk_find_session_callback"];
 
-  Ssl* (*new_ssl)(SslContext*) = nullptr;
-  void (*free_ssl)(Ssl*) = nullptr;
-  int (*set_socket)(Ssl*, int) = nullptr;
-  int (*set_data)(Ssl*, int, void*) = nullptr;
-  void* (*get_data)(const Ssl*, int) = nullptr;
-  void (*connect)(Ssl*) = nullptr;
-  void (*accept)(Ssl*) = nullptr;
-  int (*shake)(Ssl*) = nullptr;
-  int (*read)(Ssl*, void*, std::size_t, std::size_t*) = nullptr;
-  int (*write)(Ssl*, const void*, std::size_t, std::size_t*) = nullptr;
-  int (*error)(const Ssl*, int) = nullptr;
-  long (*verified)(const Ssl*) = nullptr;
-  const SslCipher* (*find_cipher)(Ssl*, const unsigned char*) = nullptr;
-  SslSession* (*new_session)() = nullptr;
-  void (*free_session)(SslSession*) = nullptr;
-  int (*set_master_key)(SslSession*, const unsigned char*, std::size_t) = nullptr;
-  int (*set_cipher)(SslSession*, const SslCipher*) = nullptr;
-  int (*set_version)(SslSession*, int) = nullptr;
+  Ssl* (*new_ssl)(SslContext*) = library["SSL_new"];
+  void (*free_ssl)(Ssl*) = library["SSL_free"];
+  int (*set_socket)(Ssl*, int) = library["SSL_set_fd"];
+  int (*set_data)(Ssl*, int, void*) = library["SSL_set_ex_data"];
+  void* (*get_data)(const Ssl*, int) = library["SSL_get_ex_data"];
+  void (*connect)(Ssl*) = library["SSL_set_connect_state"];
+  void (*accept)(Ssl*) = library["SSL_set_accept_state"];
+  int (*shake)(Ssl*) = library["SSL_do_handshake"];
+  int (*read)(Ssl*, void*, std::size_t, std::size_t*) = library["SSL_read_ex"];
+  int (*write)(Ssl*, const void*, std::size_t, std::size_t*) = library["SSL_write_ex"];
+  int (*error)(const Ssl*, int) = library["SSL_get_error"];
+  long (*verified)(const Ssl*) = library["SSL_get_verify_result"];
+  const SslCipher* (*find_cipher)(Ssl*, const unsigned char*) = library["SSL_CIPHER_find"];
+  SslSession* (*new_session)() = library["SSL_SESSION_new"];
+  void (*free_session)(SslSession*) = library["SSL_SESSION_free"];
+  int (*set_master_key)(SslSession*, const unsigned char*,
+                        std::size_t) = library["SSL_SESSION_set1_master_key"];
+  int (*set_cipher)(SslSession*, const SslCipher*) = library["SSL_SESSION_set_cipher"];
+  int (*set_version)(SslSession*, int) = library["SSL_SESSION_set_protocol_version"];
 };
 
 /// Takes the library from the process, or loads it, at the first call. Its library.problem() says
