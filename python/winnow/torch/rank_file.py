@@ -83,6 +83,9 @@ def read(folder: str, state: State) -> bool:
     wanted = _wanted(folder, state, owner)
     if not wanted:
         return False
+    if state.takes_whole and (wanted[0].size != owner.size or state.lossless):
+        raise UsageError(f"{folder} is of {wanted[0].size} ranks of attach_fsdp: what they had not sent goes on on "
+                         "as many ranks, and with a compressor that loses something")
     files = [torch.load(_path(folder, one), map_location="cpu", mmap=True, weights_only=True)
              for one in wanted]
     for moved in _moved_by(state):
@@ -147,6 +150,8 @@ def _restored(moved: _Moved, held: Sequence[Dict[str, Any]], state: State) -> Mo
 
 def _placed(value: torch.Tensor, key: str, moved: _Moved) -> torch.Tensor:
     """A tensor of the optimizer's state, where torch has it."""
+    if key in moved.pairing.rule.of_one_rank and moved.pairing.state.takes_whole:
+        return value.to(moved.parameter.device, copy=True)
     if key == UPDATES or value.shape != local(moved.parameter).shape:
         on_device = moved.group.get("capturable") or moved.group.get("fused")
         return value.to(moved.parameter.device if on_device and key != UPDATES else "cpu", copy=True)

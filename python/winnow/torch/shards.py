@@ -38,6 +38,25 @@ def shards_of(prefix: str, module: FSDPModule) -> List[Shard]:
     return found
 
 
+def lie_as_reduced(module: FSDPModule, shards: List[Shard]) -> bool:
+    """Whether these are all that a module gathers and reduces, in that order, cut into rows."""
+    found = [id(one.sharded_param) for group in groups_of(module) for one in group.fsdp_params]
+    return (found == [id(shard.parameter) for shard in shards]
+            and all(placement.is_shard(0) for shard in shards for placement in shard.parameter.placements))
+
+
+def gather_anew(module: FSDPModule) -> None:
+    """Lets the next pass gather a module's parameters. Graphs that have kept the gathered ones so far
+    fail in their backward passes, as after any change of a parameter."""
+    for group in groups_of(module):
+        if group._all_gather_result is not None:  # a prefetch that nobody has waited for
+            module.unshard()
+        group._to_sharded()
+        torch.autograd.graph.increment_version([
+            one._unsharded_param for one in group.fsdp_params
+            if hasattr(one, "_unsharded_param") and not one._unsharded_param.is_inference()])
+
+
 def groups_of(module: FSDPModule) -> List[Any]:
     """torch's own record of the parameters that a module reduces; none if it has none."""
     inner = module._get_fsdp_state()
