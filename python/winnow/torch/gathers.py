@@ -45,17 +45,17 @@ class _Gather:
         if len(kinds) > 1 or flat.numel() != rows * count:
             raise UsageError(f"look_ahead: parameters of module '{one.name}' have several types, or lie otherwise "
                              "than fully_shard lays them")
-        waiting = torch.zeros(rows * sum(shard.count for shard in reduced.shards), device=flat.device)
+        # 0 - 1 residual
+        way = torch.zeros(rows * sum(shard.count for shard in reduced.shards), device=flat.device)
         reducer = state.reducer
         with state.place_at(flat.device).in_turn():
-            reducer.look_ahead_at(reduced.id, waiting.data_ptr(), waiting.data_ptr(), waiting.numel(), -1.0)
-        held = {id(shard.parameter): columns
-                for shard, columns in zip(reduced.shards, reduced.columns(waiting))}
+            reducer.look_ahead_at(reduced.id, way.data_ptr(), way.data_ptr(), way.numel(), 1.0)
+        ways = {id(shard.parameter): columns for shard, columns in zip(reduced.shards, reduced.columns(way))}
         matrix = flat.view(rows, count).split([shard.count for shard in one.shards], dim=1)
         for shard, columns in zip(one.shards, matrix):
             share = self._shares.get(id(shard.parameter))
-            if share and id(shard.parameter) in held:
-                columns.sub_(held[id(shard.parameter)], alpha=share)
+            if share and id(shard.parameter) in ways:
+                columns.add_(ways[id(shard.parameter)], alpha=share)
 
 
 def _expect_movable(one: ReduceScatter, shares: Dict[int, float]) -> None:

@@ -15,6 +15,7 @@ from winnow.torch.names import listed
 from winnow.torch.pairing import Pairing, pairings_of
 from winnow.torch.place import local
 from winnow.torch.rules import UPDATES, Group, Moments
+from winnow.torch.wholes import whole
 
 _SUFFIX = ".pt"
 _UNSENT, _MOMENTS = "unsent", "moments"  # keys of a file
@@ -150,9 +151,11 @@ def _restored(moved: _Moved, held: Sequence[Dict[str, Any]], state: State) -> Mo
 
 def _placed(value: torch.Tensor, key: str, moved: _Moved) -> torch.Tensor:
     """A tensor of the optimizer's state, where torch has it."""
-    if key in moved.pairing.rule.of_one_rank and moved.pairing.state.takes_whole:
-        return value.to(moved.parameter.device, copy=True)
     if key == UPDATES or value.shape != local(moved.parameter).shape:
+        if moved.pairing.state.takes_whole and key in moved.pairing.rule.of_one_rank:
+            result = whole(None, moved.parameter)
+            local(result).copy_(value)
+            return result
         on_device = moved.group.get("capturable") or moved.group.get("fused")
         return value.to(moved.parameter.device if on_device and key != UPDATES else "cpu", copy=True)
     result = torch.zeros_like(moved.parameter, memory_format=torch.preserve_format)
