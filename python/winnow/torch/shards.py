@@ -26,12 +26,12 @@ class Shard(NamedTuple):
 
 
 def shards_of(prefix: str, module: FSDPModule) -> List[Shard]:
-    """Of the parameters that this module gathers and reduces: not those of such modules inside."""
-    found, inside = [], [child for child in module.modules()
-                         if isinstance(child, FSDPModule) and child is not module]
-    others = {id(p) for child in inside for p in child.parameters()}
-    for name, parameter in module.named_parameters():
-        if id(parameter) not in others:
+    """Of the parameters that this module gathers and reduces, in that order, which is not always that of
+    named_parameters."""
+    found, names = [], {id(parameter): name for name, parameter in module.named_parameters()}
+    for parameter in (one.sharded_param for group in groups_of(module) for one in group.fsdp_params):
+        name = names.get(id(parameter))
+        if name is not None:  # else of another module, which fully_shard was given with this one
             rows = -(-parameter.shape[0] // parameter.device_mesh.size())
             row = parameter.numel() // max(1, parameter.shape[0]) * (1 + parameter.is_complex())
             found.append(Shard(unwrapped(f"{prefix}.{name}" if prefix else name), parameter, rows * row))
@@ -39,9 +39,8 @@ def shards_of(prefix: str, module: FSDPModule) -> List[Shard]:
 
 
 def lie_as_reduced(module: FSDPModule, shards: List[Shard]) -> bool:
-    """Whether these are all that a module gathers and reduces, in that order, cut into rows."""
-    found = [id(one.sharded_param) for group in groups_of(module) for one in group.fsdp_params]
-    return (found == [id(shard.parameter) for shard in shards]
+    """Whether these are all that a module gathers and reduces, cut into rows."""
+    return (len(shards) == sum(len(group.fsdp_params) for group in groups_of(module))
             and all(placement.is_shard(0) for shard in shards for placement in shard.parameter.placements))
 
 
