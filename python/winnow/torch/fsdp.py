@@ -73,7 +73,6 @@ class ReduceScatter:
         self._state, self.name, self._count = state, unwrapped(name), sum(shard.count for shard in shards)
         self.shards = shards if lie_as_reduced(module, shards) else []
         self.module = weakref.ref(module)
-        self._last_pass = -1  # torch's number of the last backward pass that reduced
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype,
                  device: torch.device) -> torch.Tensor:
@@ -105,10 +104,9 @@ class ReduceScatter:
         if operation is None:
             raise UsageError(f"module '{name}': attach_fsdp takes averages and sums: "
                              "set_gradient_divide_factor needs set_force_sum_reduction_for_comms(True)")
-        self._expect_one_pass()
         flat, output = reals(input_tensor).view(-1), reals(output_tensor).view(-1)
         reduced = self.reduced(output.numel())
-        norms = self._prepare(reduced, flat) if state.is_prepared else None
+        norms = self._prepare(reduced, flat, input_tensor.dtype) if state.is_prepared else None
         state.overlap.count(name)
         with named(f"module '{name}'"), torch.profiler.record_function(ACTIVITY):
             with state.place_at(flat.device).in_turn(), state.overlap.blocking():
@@ -117,15 +115,8 @@ class ReduceScatter:
                     state.reducer.all_reduce_bucket([Segment(norms.reduced, norms.id, exempt=True)], "average")
         return None
 
-    def _expect_one_pass(self) -> None:
-        number = torch._C._current_graph_task_id()
-        if self._state.marks.ahead and number != -1 and number == self._last_pass:
-            raise UsageError(f"module '{self.name}' reduces twice in a backward pass, between which its "
-                             "residual changes: look_ahead takes models whose modules run once in a pass")
-        self._last_pass = number
-
-    def _prepare(self, reduced: Reduced, flat: torch.Tensor) -> Optional[Norms]:
-        """`flat`: this rank's gradients, a shard of each for every rank."""
+    def _prepare(self, reduced: Reduced, flat: torch.Tensor, kind: torch.dtype) -> Optional[Norms]:
+        """`flat`: this rank's gradients, a shard of each for every rank, whose type for torch is `kind`."""
         state, module = self._state, self.module()
         factors = {getattr(group, "gradient_divide_factor", None) for group in groups_of(module)}
         if not reduced.shards:
@@ -133,9 +124,14 @@ class ReduceScatter:
                 f"module '{self.name}' has a parameter without a gradient, or others than its own, or shards "
                 "that are not rows: an optimizer of winnow.torch takes none of these. Freeze parameters that "
                 "a pass does not use, by requires_grad_(False)")
-        if flat.dtype == torch.float16 or not factors <= {None, dist.get_world_size(state.group)}:
-            raise UsageError(f"module '{self.name}': an optimizer of winnow.torch takes averages, which are not "
-                             "float16: no set_gradient_divide_factor, and another reduce_dtype")
+        if any(shard.parameter.device != flat.device for shard in reduced.shards):
+            raise UsageError(f"module '{self.name}' offloads its parameters: an optimizer of winnow.torch takes "
+                             "them where gradients are")
+        # torch divides other types before and after sums, against overflows, which Adam's would not undo.
+        if kind not in (torch.float32, torch.bfloat16) or not factors <= {None, dist.get_world_size(state.group)}:
+            raise UsageError(f"module '{self.name}': an optimizer of winnow.torch takes averages of "
+                             f"float32 or bfloat16, not of {kind}: no set_gradient_divide_factor, and another "
+                             "reduce_dtype")
         return state.prepare([shard.parameter for shard in reduced.shards], reduced.columns(flat), flat)
 
 
@@ -153,8 +149,13 @@ def attach_fsdp(model: FSDPModule, compressor: str = "topk:0.01", **options: Any
 
     What a rank has not sent is of the whole model, so residuals take 4 bytes for each of its
     elements on every rank. They continue on as many ranks as before alone: state_dict of the State
-    that this returns. Neither look_ahead nor the optimizers of winnow.torch serve here: use SGD. If
-    nodes are where the slow links are, attach_hsdp needs less of all this.
+    that this returns. If nodes are where the slow links are, attach_hsdp needs less of all this.
+
+    winnow.torch.AdamW and SGD take the model, made after this. AdamW has its second moments of the whole
+    model, too, 4 more bytes an element on every rank: a plain tensor for each parameter in its
+    state_dict, of which each rank saves its own. A pass must then give a gradient to every parameter that
+    is not frozen, and gradients must be averages of float32 or bf16. look_ahead moves the weights that this
+    rank has gathered, whose shards stay as they are; evaluation outside gathers them anew.
 
     Raises UsageError for wrong options, and for a model that is not sharded, between whose shards torch
     sums itself, or whose mesh has several dimensions.

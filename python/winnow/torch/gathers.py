@@ -29,9 +29,7 @@ class _Gather:
         work = self._gather(output_tensor, input_tensor, group, async_op)
         if work is not None:
             work.wait()
-        # Otherwise shards of gathered weights, which are ahead already, come from some of the ranks.
-        if dist.get_process_group_ranks(group) == dist.get_process_group_ranks(self._state.group):
-            self._move(output_tensor)
+        self._move(output_tensor)
         return None
 
     @torch.no_grad()
@@ -63,6 +61,10 @@ def _expect_movable(one: ReduceScatter, shares: Dict[int, float]) -> None:
     if not hasattr(module, "set_custom_all_gather"):
         raise UsageError("fully_shard of this torch has no set_custom_all_gather, which look_ahead needs")
     gathered = {id(each.sharded_param) for group in groups_of(module) for each in group.fsdp_params}
+    if any(getattr(group, "_use_post_forward_mesh", False) for group in groups_of(module)):
+        raise UsageError(f"look_ahead: module '{one.name}' gathers weights for its backward pass from some of the "
+                         "ranks, of which each is ahead by its own: give fully_shard reshard_after_forward=True or "
+                         "False")
     if not one.shards and not gathered.isdisjoint(shares):
         raise UsageError(f"look_ahead: module '{one.name}' gathers others than its own parameters, or shards "
                          "that are not rows")

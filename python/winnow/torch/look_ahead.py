@@ -74,7 +74,8 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
         optimizer.step()
 
     attach(ddp, optimizer) does this by itself. `model`: what Winnow is attached to, or its State;
-    sharded parameters look ahead in their shards. No byte more travels, and training with momentum
+    sharded parameters look ahead in their shards, or behind attach_fsdp where torch has gathered them,
+    and the shards stay as they are. No byte more travels, and training with momentum
     keeps the loss of dense sums. Costs a copy of the weights and one pass over them. `optimizer` is a
     torch.optim.SGD, a winnow.torch.SGD or a winnow.torch.AdamW, whose settings say how far a residual
     will move the weights. `share`: of the residual, before momentum and learning rate, which come on
