@@ -160,7 +160,7 @@ def look_ahead_steps(kind, reshard):
         weights = [p.full_tensor() for p in parameters]
         copy_to(plain, weights)
         with torch.no_grad():
-            expect(torch.allclose(model(batch(50)), plain(batch(50)), rtol=1e-5), f"step {number}: weights before")
+            expect(torch.allclose(model(batch(50)), plain(batch(50)), rtol=1e-5), "weights before")
         expected = []
         for parameter, right in zip(parameters, weights):
             held = state.residual(parameter) if number > 0 else torch.zeros(right.numel())
@@ -181,7 +181,8 @@ def look_ahead_steps(kind, reshard):
             if number == 3:
                 model[0].unshard(async_op=True)  # which brings what is ahead
         expect(torch.allclose(backward[0], ahead[4].weight, rtol=1e-6, atol=1e-7)
-               and (number == 0 or not torch.equal(backward[0], plain[4].weight)), f"step {number}: ahead in the backward pass")
+               and (number == 0 or not torch.equal(backward[0], plain[4].weight)),
+               f"step {number}: ahead in the backward pass")
         expect(all(map(torch.equal, before, map(local, parameters))), "shards as they were")
         ours.step()
     expect_one_model(model)

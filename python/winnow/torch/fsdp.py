@@ -43,11 +43,12 @@ class FsdpState(State):
 
     def residual(self, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
         """As State.residual, of the whole parameter."""
-        for one in self.reductions:
-            reduced = one.reduced()
-            for shard, columns in zip(reduced.shards, reduced.columns(self._waiting(reduced.id))):
-                if shard.parameter is parameter:
-                    return columns.flatten()[:parameter.numel() * (1 + parameter.is_complex())]
+        for reduced in (one.reduced() for one in self.reductions):
+            numbers = [id(shard.parameter) for shard in reduced.shards]
+            held = self._waiting(reduced.id) if id(parameter) in numbers else None
+            if held is not None:
+                columns = reduced.columns(held)[numbers.index(id(parameter))]
+                return columns.flatten()[:parameter.numel() * (1 + parameter.is_complex())]
         return None
 
 
@@ -57,10 +58,8 @@ class Reduced(NamedTuple):
     id: int
     shards: List[Shard]  # none if it is not known which have gradients
 
-    def columns(self, flat: Optional[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Those of each parameter in a matrix with a row for each rank's shards. None for None."""
-        if flat is None or not self.shards:
-            return ()
+    def columns(self, flat: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Those of each parameter in a matrix with a row for each rank's shards."""
         counts = [shard.count for shard in self.shards]
         return flat.view(-1, sum(counts)).split(counts, dim=1)
 
@@ -125,13 +124,14 @@ class ReduceScatter:
                 "that are not rows: an optimizer of winnow.torch takes none of these. Freeze parameters that "
                 "a pass does not use, by requires_grad_(False)")
         if any(shard.parameter.device != flat.device for shard in reduced.shards):
-            raise UsageError(f"module '{self.name}' offloads its parameters: an optimizer of winnow.torch takes "
-                             "them where gradients are")
+            raise UsageError(f"module '{self.name}' offloads its parameters: an optimizer of winnow.torch "
+                             "takes them where gradients are")
         # torch divides other types before and after sums, against overflows, which Adam's would not undo.
-        if kind not in (torch.float32, torch.bfloat16) or not factors <= {None, dist.get_world_size(state.group)}:
-            raise UsageError(f"module '{self.name}': an optimizer of winnow.torch takes averages of "
-                             f"float32 or bfloat16, not of {kind}: no set_gradient_divide_factor, and another "
-                             "reduce_dtype")
+        ranks = dist.get_world_size(state.group)
+        if kind not in (torch.float32, torch.bfloat16) or not factors <= {None, ranks}:
+            raise UsageError(f"module '{self.name}' reduces {kind}, divided by {factors.pop() or ranks}: an "
+                             "optimizer of winnow.torch takes averages of float32 or bfloat16, without "
+                             "set_gradient_divide_factor")
         return state.prepare([shard.parameter for shard in reduced.shards], reduced.columns(flat), flat)
 
 

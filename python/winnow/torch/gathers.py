@@ -41,9 +41,9 @@ class _Gather:
         flat = reals(weights).view(-1)
         rows, count = dist.get_world_size(state.group), sum(shard.count for shard in one.shards)
         if len(kinds) > 1 or flat.numel() != rows * count:
-            raise UsageError(f"look_ahead: parameters of module '{one.name}' have several types, or lie otherwise "
-                             "than fully_shard lays them")
-        # 0 - 1 residual
+            raise UsageError(f"look_ahead: parameters of module '{one.name}' have several types, or lie "
+                             "otherwise than fully_shard lays them")
+        # What is to be added, 0 - 1 * residual.
         way = torch.zeros(rows * sum(shard.count for shard in reduced.shards), device=flat.device)
         reducer = state.reducer
         with state.place_at(flat.device).in_turn():
@@ -62,9 +62,9 @@ def _expect_movable(one: ReduceScatter, shares: Dict[int, float]) -> None:
         raise UsageError("fully_shard of this torch has no set_custom_all_gather, which look_ahead needs")
     gathered = {id(each.sharded_param) for group in groups_of(module) for each in group.fsdp_params}
     if any(getattr(group, "_use_post_forward_mesh", False) for group in groups_of(module)):
-        raise UsageError(f"look_ahead: module '{one.name}' gathers weights for its backward pass from some of the "
-                         "ranks, of which each is ahead by its own: give fully_shard reshard_after_forward=True or "
-                         "False")
+        raise UsageError(f"look_ahead: module '{one.name}' gathers weights for its backward pass from some "
+                         "of the ranks, of which each is ahead by its own: give fully_shard "
+                         "reshard_after_forward=True or False")
     if not one.shards and not gathered.isdisjoint(shares):
         raise UsageError(f"look_ahead: module '{one.name}' gathers others than its own parameters, or shards "
                          "that are not rows")

@@ -85,8 +85,8 @@ def read(folder: str, state: State) -> bool:
     if not wanted:
         return False
     if state.takes_whole and (wanted[0].size != owner.size or state.lossless):
-        raise UsageError(f"{folder} is of {wanted[0].size} ranks of attach_fsdp: what they had not sent goes on on "
-                         "as many ranks, and with a compressor that loses something")
+        raise UsageError(f"{folder} is of {wanted[0].size} ranks of attach_fsdp: a job continues from it on as "
+                         "many ranks, and with a compressor that loses something")
     files = [torch.load(_path(folder, one), map_location="cpu", mmap=True, weights_only=True)
              for one in wanted]
     for moved in _moved_by(state):
