@@ -445,7 +445,7 @@ def case_fsdp_refuses():
     if dist.get_world_size() == 1:
         return
     model, state, optimizer = sharded("topk:0.05")
-    model.set_gradient_divide_factor(3.0)
+    model.set_gradient_divide_factor(5.0)
     expect_refused(lambda: step(model, optimizer, 0))
     state.close()
     model, state, optimizer = sharded("topk:0.05")
