@@ -69,11 +69,10 @@ def expect_one_model(model):
     expect(len(set(gather(digest))) == 1, "replicas are equal")
 
 
-def case_hsdp_clip():
+def expect_clips(model, state):
     """clip_grad_norm_ sees norms over all shards, and clips as in DistributedDataParallel."""
     plain = DistributedDataParallel(uneven())
     theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.5)
-    model, state, _ = sharded(meshes(), "topk:0.9")
     ours = winnow.torch.SGD(model.parameters(), lr=0.05, momentum=0.5, model=state)
     first = [p.detach().clone() for p in plain.parameters()]
     for number in range(6):
@@ -92,6 +91,12 @@ def case_hsdp_clip():
     next(model.parameters()).grad.mul_(2)
     expect_refused(ours.step)
     state.close()
+
+
+def case_hsdp_clip():
+    """Norms over all nodes and their shards."""
+    model, state, _ = sharded(meshes(), "topk:0.9")
+    expect_clips(model, state)
 
 
 def case_hsdp():
@@ -241,6 +246,38 @@ def case_hsdp_unfrozen():
     state.close()
 
 
+class Around(nn.Module):
+    """Parameters of its own, besides those of a child."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.factor, self.layer = nn.Parameter(torch.ones(SIZE)), nn.Linear(SIZE, SIZE)
+
+    def forward(self, inputs):
+        return self.layer(inputs * self.factor)
+
+
+def expect_order(plain, model, state):
+    """Each parameter has its own rate."""
+    theirs, ours = ([{"params": [trained.factor], "lr": 0.5}, {"params": list(trained.layer.parameters())}]
+                    for trained in (plain.module, model))
+    theirs, ours = torch.optim.SGD(theirs, lr=0.01), winnow.torch.SGD(ours, lr=0.01, model=state)
+    for number in range(4):
+        step(plain, theirs, number)
+        step(model, ours, number)
+    expect_close(model, plain)
+    state.close()
+
+
+def case_hsdp_order():
+    """A module's own parameters travel behind those of its children."""
+    plain, model, mesh = DistributedDataParallel(Around()), Around(), meshes()
+    fully_shard(model, mesh=mesh["within"])
+    state = winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.999999", min_bytes=0, **FIXED)
+    expect_order(plain, model, state)
+
+
 class Phase(nn.Module):
     """Complex weights alone, as fully_shard wants one type in a module."""
 
@@ -274,13 +311,17 @@ def case_hsdp_complex():
 
 
 def case_hsdp_marks():
+    """Marks of shards within nodes."""
+    expect_marks(lambda: sharded(meshes(), "topk:0.1"))
+
+
+def expect_marks(make):
     """A gradient that is reduced twice before a step is refused, one that never was takes torch's own
-    step, and moments follow."""
-    mesh = meshes()
+    step, and moments follow. `make` returns a model and its State."""
     for ours, theirs, settings in (
             (winnow.torch.SGD, torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
             (winnow.torch.AdamW, torch.optim.AdamW, {"lr": 0.01})):
-        model, state, _ = sharded(mesh, "topk:0.1")
+        model, state, _ = make()
         optimizer = ours(model.parameters(), model=model, **settings)
         alone = [local(p).clone() for p in model.parameters()]
         plain = theirs(alone, **settings)

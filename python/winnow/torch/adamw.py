@@ -37,10 +37,11 @@ class AdamW(torch.optim.AdamW):
 
     `model`: what Winnow is attached to, or its State. The other arguments and the groups are those of
     torch.optim.AdamW. In state_dict() exp_avg is of updates, and exp_avg_sq differs between ranks,
-    so each saves its own. p.grad holds the mean of u after the backward pass; clip_grad_norm_ of
-    torch clips by the norm of gradients all the same. A gradient that did not pass the hook takes
-    torch's ordinary step; one that passes it twice before a step is a UsageError. So are amsgrad,
-    maximize, and a step under a GradScaler, since u has no scale to undo (bf16 needs none).
+    so each saves its own; behind attach_fsdp it is a plain tensor of the whole parameter on each rank.
+    p.grad holds the mean of u after the backward pass; clip_grad_norm_ of torch clips by the norm of
+    gradients all the same. A gradient that did not pass the hook takes torch's ordinary step; one that
+    passes it twice before a step is a UsageError. So are amsgrad, maximize, and a step under a
+    GradScaler, since u has no scale to undo (bf16 needs none).
 
     (Momentum of normalized gradients: Ziyin et al., LaProp, 2020.)
     """

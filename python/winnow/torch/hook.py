@@ -45,6 +45,8 @@ class State:
     torch.cuda.Stream; `nccl`: keywords of winnow.nccl_transport, such as dict(max_ctas=4).
     """
 
+    takes_whole = False  # gradients are of whole parameters though each rank has a shard
+
     def __init__(self, compressor: str = "topk:0.01", *,
                  group: Optional[dist.ProcessGroup] = None, timeout: Optional[float] = None,
                  stream_priority: int = 0, nccl: Optional[Dict[str, int]] = None, **options: Any):
@@ -128,9 +130,13 @@ class State:
         """A copy of what this rank has not sent of a parameter: float32 on its device, in one
         dimension, in the order of the parameter's memory, two for a complex element; None if there is
         nothing. Between a backward pass and the next."""
+        return self._waiting(self.parameter_id(parameter))
+
+    def _waiting(self, number: int) -> Optional[torch.Tensor]:
+        """A copy of the residual with this id."""
         reducer = self.reducer
         with self._place.in_turn():
-            held = reducer.residual(self.parameter_id(parameter))
+            held = reducer.residual(number)
         if held is None:
             return None
         if isinstance(held, memoryview):

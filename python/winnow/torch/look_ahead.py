@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients where the weights will be."""
 import contextlib
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
 from winnow._library import UsageError
 from winnow.torch.ahead import look, share_of
 from winnow.torch.attach import Attached, state_of
+from winnow.torch.fsdp import FsdpState
+from winnow.torch.gathers import gathered_ahead
 from winnow.torch.hook import State
 from winnow.torch.pairing import pairing_of
 from winnow.torch.place import local
@@ -44,6 +46,23 @@ def _shares(state: State, optimizer: torch.optim.Optimizer,
 
 
 @contextlib.contextmanager
+def _moved(state: State, shares: Iterable[Tuple[Any, float]]) -> Iterator[None]:
+    """Inside, parameters are less these shares of what this rank has not sent of them."""
+    kept: List[Tuple[torch.Tensor, torch.Tensor]] = []
+    try:
+        with torch.no_grad():
+            for parameter, share in shares:
+                weights = local(parameter).clone()
+                kept.append((local(parameter), weights))
+                look(state, parameter, weights, local(parameter), share)
+        yield
+    finally:
+        with torch.no_grad():
+            for ours, weights in kept:
+                ours.copy_(weights)
+
+
+@contextlib.contextmanager
 def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
                share: Optional[float] = None) -> Iterator[None]:
     """Forward and backward passes inside take their gradients at the weights that would be if what
@@ -55,7 +74,8 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
         optimizer.step()
 
     attach(ddp, optimizer) does this by itself. `model`: what Winnow is attached to, or its State;
-    sharded parameters look ahead in their shards. No byte more travels, and training with momentum
+    sharded parameters look ahead in their shards, or behind attach_fsdp where torch has gathered them,
+    and the shards stay as they are. No byte more travels, and training with momentum
     keeps the loss of dense sums. Costs a copy of the weights and one pass over them. `optimizer` is a
     torch.optim.SGD, a winnow.torch.SGD or a winnow.torch.AdamW, whose settings say how far a residual
     will move the weights. `share`: of the residual, before momentum and learning rate, which come on
@@ -68,17 +88,9 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
     if state.marks.ahead or (pairing is not None and pairing.twins is not None):
         raise UsageError("look_ahead: the passes of this model look ahead already")
     shares = list(_shares(state, optimizer, share))
-    kept: List[Tuple[torch.Tensor, torch.Tensor]] = []
     state.marks.ahead = state.marks.looked = True
     try:
-        with torch.no_grad():
-            for parameter, share_of_it in shares:
-                weights = local(parameter).clone()
-                kept.append((local(parameter), weights))
-                look(state, parameter, weights, local(parameter), share_of_it)
-        yield
+        with gathered_ahead(state, shares) if isinstance(state, FsdpState) else _moved(state, shares):
+            yield
     finally:
-        with torch.no_grad():
-            for ours, weights in kept:
-                ours.copy_(weights)
         state.marks.ahead = False

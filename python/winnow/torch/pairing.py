@@ -15,6 +15,7 @@ from winnow.torch.norms import Norms
 from winnow.torch.place import local
 from winnow.torch.rules import CLIP, UPDATES, Rule, default_scale
 from winnow.torch.twins import Twins
+from winnow.torch.wholes import whole
 
 
 class Pairing:
@@ -77,6 +78,8 @@ class Pairing:
                 norms.clip(number, gradient, clip)
             if UPDATES not in moments:
                 self.rule.to_updates(group, moments, scale)
+            if self.state.takes_whole:
+                moments.update((name, whole(moments.get(name), parameter)) for name in self.rule.of_one_rank)
             self.rule.prepare(group, parameter, moments, gradient, scale)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, arguments: Tuple[Any, ...],

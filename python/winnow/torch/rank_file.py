@@ -15,6 +15,7 @@ from winnow.torch.names import listed
 from winnow.torch.pairing import Pairing, pairings_of
 from winnow.torch.place import local
 from winnow.torch.rules import UPDATES, Group, Moments
+from winnow.torch.wholes import whole
 
 _SUFFIX = ".pt"
 _UNSENT, _MOMENTS = "unsent", "moments"  # keys of a file
@@ -83,6 +84,9 @@ def read(folder: str, state: State) -> bool:
     wanted = _wanted(folder, state, owner)
     if not wanted:
         return False
+    if state.takes_whole and (wanted[0].size != owner.size or state.lossless):
+        raise UsageError(f"{folder} is of {wanted[0].size} ranks of attach_fsdp: a job continues from it on as "
+                         "many ranks, and with a compressor that loses something")
     files = [torch.load(_path(folder, one), map_location="cpu", mmap=True, weights_only=True)
              for one in wanted]
     for moved in _moved_by(state):
@@ -148,6 +152,10 @@ def _restored(moved: _Moved, held: Sequence[Dict[str, Any]], state: State) -> Mo
 def _placed(value: torch.Tensor, key: str, moved: _Moved) -> torch.Tensor:
     """A tensor of the optimizer's state, where torch has it."""
     if key == UPDATES or value.shape != local(moved.parameter).shape:
+        if moved.pairing.state.takes_whole and key in moved.pairing.rule.of_one_rank:
+            result = whole(None, moved.parameter)
+            local(result).copy_(value)
+            return result
         on_device = moved.group.get("capturable") or moved.group.get("fused")
         return value.to(moved.parameter.device if on_device and key != UPDATES else "cpu", copy=True)
     result = torch.zeros_like(moved.parameter, memory_format=torch.preserve_format)

@@ -17,6 +17,7 @@ from torch.optim.sgd import sgd
 
 from winnow._library import CUDA, SecondMoment, UsageError, library
 from winnow.torch.place import local, reals
+from winnow.torch.wholes import shard_of
 
 Group = Dict[str, Any]  # one of optimizer.param_groups
 Moments = Dict[str, Any]  # optimizer.state of one parameter
@@ -46,7 +47,8 @@ class Rule(abc.ABC):
     @abc.abstractmethod
     def prepare(self, group: Group, parameter: torch.Tensor, moments: Moments,
                 gradient: torch.Tensor, scale: float) -> None:
-        """gradient = u of this rank."""
+        """gradient = u of this rank. Where moments of one rank are whole, and the parameter is sharded, the
+        gradient is a matrix: each row holds the elements that one rank's shard has, padded."""
 
     def clip_first(self, moments: Moments, clip: torch.Tensor) -> bool:
         """After a preparation that did not foresee `clip`: whether moments alone should know of it."""
@@ -117,6 +119,15 @@ def _divide_by(step: SecondMoment, gradient: torch.Tensor, moment: torch.Tensor)
         moment.copy_(places[1])
 
 
+def _parts(gradient: torch.Tensor, moment: torch.Tensor) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+    """What of a gradient and of a moment lies in one order: all, or the rows of a gradient that is a
+    matrix of shards, without their padding."""
+    if gradient.shape == moment.shape:
+        return [(gradient, moment)]
+    moments = moment.view(-1).split(gradient.shape[1])
+    return [(row[:held.numel()], held) for row, held in zip(gradient, moments)]
+
+
 class Adam(Rule):
     """u = scale lr g / (sqrt(v / (1 - b2^t)) + eps), v of this rank; m = b1 m + (1 - b1) mean(u),
     w -= m / (1 - b1^t) + lr weight_decay w."""
@@ -142,12 +153,14 @@ class Adam(Rule):
             moments["step"] = torch.zeros((), dtype=torch.float32,
                                           device=parameter.device if on_device else None)
             for name in ("exp_avg", "exp_avg_sq"):
-                moments[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                if name not in moments:
+                    moments[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             moments[UPDATES] = torch.tensor(True)
         moments["step"] += 1
         step = SecondMoment(decay=group["betas"][1], epsilon=group["eps"],
                             rate=scale * float(group["lr"]), steps=int(moments["step"].item()))
-        _divide_by(step, reals(gradient), local(moments["exp_avg_sq"]))
+        for part, moment in _parts(reals(gradient), local(moments["exp_avg_sq"])):
+            _divide_by(step, part, moment)
 
     def clip_first(self, moments: Moments, clip: torch.Tensor) -> bool:
         is_first = moments["step"].item() <= 1  # where any gradient makes an update of the rate's size
@@ -177,6 +190,7 @@ class Adam(Rule):
     def to_gradients(self, group: Group, moments: Moments, scale: float) -> None:
         del moments[UPDATES]
         rate = float(group["lr"])
+        moments["exp_avg_sq"] = shard_of(moments["exp_avg_sq"], moments["exp_avg"])
         moments["exp_avg_sq"].div_(scale * scale)
         local(moments["exp_avg"]).mul_(self._root(group, moments)).mul_(1 / rate if rate != 0 else 0)
 

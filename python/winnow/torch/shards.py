@@ -26,16 +26,34 @@ class Shard(NamedTuple):
 
 
 def shards_of(prefix: str, module: FSDPModule) -> List[Shard]:
-    """Of the parameters that this module gathers and reduces: not those of such modules inside."""
-    found, inside = [], [child for child in module.modules()
-                         if isinstance(child, FSDPModule) and child is not module]
-    others = {id(p) for child in inside for p in child.parameters()}
-    for name, parameter in module.named_parameters():
-        if id(parameter) not in others:
+    """Of the parameters that this module gathers and reduces, in that order, which is not always that of
+    named_parameters."""
+    found, names = [], {id(parameter): name for name, parameter in module.named_parameters()}
+    for parameter in (one.sharded_param for group in groups_of(module) for one in group.fsdp_params):
+        name = names.get(id(parameter))
+        if name is not None:  # else of another module, which fully_shard was given with this one
             rows = -(-parameter.shape[0] // parameter.device_mesh.size())
             row = parameter.numel() // max(1, parameter.shape[0]) * (1 + parameter.is_complex())
             found.append(Shard(unwrapped(f"{prefix}.{name}" if prefix else name), parameter, rows * row))
     return found
+
+
+def lie_as_reduced(module: FSDPModule, shards: List[Shard]) -> bool:
+    """Whether these are all that a module gathers and reduces, cut into rows."""
+    return (len(shards) == sum(len(group.fsdp_params) for group in groups_of(module))
+            and all(placement.is_shard(0) for shard in shards for placement in shard.parameter.placements))
+
+
+def gather_anew(module: FSDPModule) -> None:
+    """Lets the next pass gather a module's parameters. Graphs that have kept the gathered ones so far
+    fail in their backward passes, as after any change of a parameter."""
+    for group in groups_of(module):
+        if group._all_gather_result is not None:  # a prefetch that nobody has waited for
+            module.unshard()
+        group._to_sharded()
+        torch.autograd.graph.increment_version([
+            one._unsharded_param for one in group.fsdp_params
+            if hasattr(one, "_unsharded_param") and not one._unsharded_param.is_inference()])
 
 
 def groups_of(module: FSDPModule) -> List[Any]:
