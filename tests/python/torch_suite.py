@@ -35,6 +35,7 @@ import torch  # pylint: disable=wrong-import-position
 from torch.nn.parallel import DistributedDataParallel  # pylint: disable=wrong-import-position
 
 import winnow.torch  # pylint: disable=wrong-import-position
+from winnow.torch.hook import BucketReducer  # pylint: disable=wrong-import-position
 from cpu_for_gpu import OnHost, stand_in  # pylint: disable=wrong-import-position
 
 stand_in()
@@ -96,13 +97,13 @@ class Watcher:
     def __init__(self):
         self.calls, self.refused = 0, []
         self._seen = weakref.WeakSet()
-        start = winnow.torch.State._start
+        start = BucketReducer.start
 
-        def counted(state, bucket):
+        def counted(*arguments):
             self.calls += 1
-            return start(state, bucket)
+            return start(*arguments)
 
-        winnow.torch.State._start = counted
+        BucketReducer.start = counted
         if arguments.enable:
             winnow.torch.enable("none", only=lambda model: not model._comm_hooks, anyway=True)
             return

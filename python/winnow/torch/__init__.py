@@ -12,7 +12,7 @@ from winnow.torch.attach import attach, detach, skip_step, state_of
 from winnow.torch.checkpoint import LoadPlanner
 from winnow.torch.enable import enable
 from winnow.torch.fsdp import attach_fsdp
-from winnow.torch.hook import State, hook
+from winnow.torch.hook import hook
 from winnow.torch.hsdp import attach_hsdp
 from winnow.torch.look_ahead import look_ahead
 from winnow.torch.regroup import regroup
@@ -20,6 +20,7 @@ from winnow.torch.report import metrics, report
 from winnow.torch.restart import load_checkpoint, save_checkpoint
 from winnow.torch.scaler import attach_scaler
 from winnow.torch.sgd import SGD
+from winnow.torch.state import State
 
 __all__ = ["AdamW", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler",
            "detach", "enable", "hook", "load_checkpoint", "look_ahead", "metrics", "regroup", "report",

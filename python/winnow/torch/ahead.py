@@ -3,7 +3,7 @@
 """Weights where they would be if what this rank has not sent were applied."""
 import torch
 
-from winnow.torch.hook import State
+from winnow.torch.state import State
 
 
 def look(state: State, parameter: torch.Tensor, weights: torch.Tensor, ahead: torch.Tensor,

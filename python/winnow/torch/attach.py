@@ -8,10 +8,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
 from winnow.torch.frameworks import follow
-from winnow.torch.hook import State
 from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import RECIPES, Recipe, recipe_of
 from winnow.torch.slot import expect_no_other_hook, put_in_slot
+from winnow.torch.state import State
 from winnow.torch.twins import Twins
 from winnow.torch.unapplied import unapplied_of, watch_sums
 from winnow.torch.uneven import rescale_of

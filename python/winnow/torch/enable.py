@@ -9,11 +9,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
-from winnow.torch.attach import expect_recipe, pair, state_for
 from winnow.torch import clipping, frameworks
-from winnow.torch.hook import State
+from winnow.torch.attach import expect_recipe, pair, state_for
 from winnow.torch.pairing import pairing_of
 from winnow.torch.slot import was_attached
+from winnow.torch.state import State
 from winnow.torch.twins import Twins
 from winnow.torch.watch import meetings, watch
 

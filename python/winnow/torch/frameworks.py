@@ -13,10 +13,10 @@ from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from winnow.torch.hook import State
 from winnow.torch.pairing import pairing_of
 from winnow.torch.plain import plain, saving_plain
 from winnow.torch.rank_file import read, write
+from winnow.torch.state import State
 from winnow.torch.warn import warn
 from winnow.torch.watch import meetings, states
 

@@ -13,11 +13,11 @@ from winnow.arguments import named
 from winnow.segments import Segment
 from winnow.torch.attach import remember
 from winnow.torch.completer import ACTIVITY
-from winnow.torch.hook import State
 from winnow.torch.names import id_of, unwrapped
 from winnow.torch.norms import Norms
 from winnow.torch.place import reals
 from winnow.torch.shards import Shard, expect_sharded_alone, groups_of, lie_as_reduced, shards_of
+from winnow.torch.state import State
 
 _OPERATIONS = {dist.ReduceOp.AVG: "average", dist.ReduceOp.SUM: "sum"}
 

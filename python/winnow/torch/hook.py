@@ -1,7 +1,7 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """The communication hook of DistributedDataParallel."""
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -9,348 +9,59 @@ import torch.distributed as dist
 from winnow import _library
 from winnow._calls import Job
 from winnow._library import ELEMENT_TYPES, UsageError
-from winnow.reducer import Reducer
 from winnow.segments import Segment
-from winnow.torch.agree import agree_to_detach
 from winnow.torch.buckets import gradients_of, spans_of
-from winnow.torch.checkpoint import Owner, pack, unpack, warn_of_strangers
 from winnow.torch.completer import ACTIVITY, Completer
-from winnow.torch.marks import Marks
-from winnow.torch.meeting import timeout_of
-from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
-from winnow.torch.norms import Norms
+from winnow.torch.names import id_of, listed
 from winnow.torch.overlap import Overlap
-from winnow.torch.place import Place, place_of
 
-Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor], Optional[Norms]], None]
-Leave = Callable[[], None]
-
-
-class _Preparing(NamedTuple):
-    """Who changes gradients before they are reduced, by weak references."""
-
-    prepare: Callable[[], Optional[Prepare]]
-    leave: Optional[Callable[[], Optional[Leave]]]
+if TYPE_CHECKING:
+    from winnow.torch.state import State
 
 
-class State:
-    """What `hook` needs. Made on every rank before training; ranks meet at the first bucket, so it
-    can be made before the process group, and pickled: a copy has the options, not the connections.
-    Whoever drops it, closes it.
+class BucketReducer:
+    """Reduces the buckets of DistributedDataParallel for a State."""
 
-    `compressor` and the keywords are the options of winnow.Reducer. `group`: the process group
-    whose ranks reduce; None: all. `timeout`: seconds in which ranks connect to each other; None: the
-    group's own timeout, which is also the default of the option `deadline` for gradients in host memory.
-    On GPUs, `stream_priority`: that of Winnow's stream, lower numbers first, as for
-    torch.cuda.Stream; `nccl`: keywords of winnow.nccl_transport, such as dict(max_ctas=4).
-    """
-
-    takes_whole = False  # gradients are of whole parameters though each rank has a shard
-
-    def __init__(self, compressor: str = "topk:0.01", *,
-                 group: Optional[dist.ProcessGroup] = None, timeout: Optional[float] = None,
-                 stream_priority: int = 0, nccl: Optional[Dict[str, int]] = None, **options: Any):
-        self.compressor, self.options = compressor, options
-        self.stream_priority, self.nccl = stream_priority, dict(nccl or {})
-        self.group, self.timeout = group, timeout
-        self._forget()
-
-    def _forget(self) -> None:
-        self._reducer: Optional[Reducer] = None
-        self._place: Optional[Place] = None  # that of the parameters that came first
-        self._names: Dict[int, Tuple[int, str]] = {}  # id() of a parameter -> its id and name
+    def __init__(self, overlap: Overlap):
+        self._overlap = overlap
+        self._completer = Completer(overlap)
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
-        self._norms: Dict[Tuple[int, ...], Norms] = {}  # by the ids of a bucket's parameters
-        self.overlap = Overlap()
-        self._completer = Completer(self.overlap)
-        self._futures: List[torch.futures.Future] = []  # of this backward pass
-        self._preparing: List[_Preparing] = []
-        self.marks = Marks()
-        self.finds_unused = False  # whether parameters may have no gradient in a backward pass
-        self.rescale: Callable[[Sequence[torch.Tensor]], None] = lambda _: None  # this rank's share
-        self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
-        self.release: Optional[Callable[[], None]] = None  # gives the sums back to torch
-        self.is_detached = False
-
-    def __getstate__(self) -> Dict[str, Any]:
-        return {name: getattr(self, name)
-                for name in ("compressor", "options", "timeout", "stream_priority", "nccl")}
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__dict__.update(state, group=None)
-        self._forget()
-
-    def name_parameters(self, named: Iterable[Tuple[str, torch.nn.Parameter]]) -> None:
-        """Gives the model's parameters ids that last, made of their qualified names without those of
-        wrappers. Otherwise they are numbered as they come, and no option sees names."""
-        for wrapped, parameter in named:
-            name = unwrapped(wrapped)
-            self._names[id(parameter)] = (id_of(name), name)
-            self.place_at(parameter.device)
-
-    def begin(self) -> None:
-        """Ranks meet and compare options, once all parameters have their names. Collective."""
-        self.reducer  # pylint: disable=pointless-statement
-        warn_of_unmatched(self.options.get("exempt", ""), self._known())
-
-    def place_at(self, device: torch.device) -> Place:
-        """Where gradients lie: `device`, on which all are. UsageError if others are elsewhere."""
-        if self._place is None:
-            self._place = place_of(device, self.stream_priority, self.nccl)
-        if self._place.device != device:
-            raise UsageError(f"gradients on {self._place.device} and on {device}: one State reduces "
-                             "gradients in one place")
-        return self._place
-
-    @property
-    def reducer(self) -> Reducer:
-        """The reducer behind the hook. The first use is collective: ranks meet. UsageError once the
-        model is detached."""
-        if self.is_detached:
-            raise UsageError("Winnow is detached from this model")
-        if self._reducer is None:
-            if self._place is None:
-                self.place_at(torch.device("cpu"))
-            timeout = timeout_of(self.group) if self.timeout is None else self.timeout
-            options = {"links": "measured", **self.options}  # for report's estimate of dense
-            self._reducer = self._place.make_reducer(self.group, timeout, self.compressor, options)
-        return self._reducer
-
-    @property
-    def is_open(self) -> bool:
-        """Whether ranks have met, so that `reducer` is not collective, and it was not closed since."""
-        return self._reducer is not None
-
-    @property
-    def is_on_host(self) -> bool:
-        """Whether gradients lie in host memory, as they do until some are seen elsewhere."""
-        return self._place is None or self._place.device.type == "cpu"
-
-    def residual(self, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
-        """A copy of what this rank has not sent of a parameter: float32 on its device, in one
-        dimension, in the order of the parameter's memory, two for a complex element; None if there is
-        nothing. Between a backward pass and the next."""
-        return self._waiting(self.parameter_id(parameter))
-
-    def _waiting(self, number: int) -> Optional[torch.Tensor]:
-        """A copy of the residual with this id."""
-        reducer = self.reducer
-        with self._place.in_turn():
-            held = reducer.residual(number)
-        if held is None:
-            return None
-        if isinstance(held, memoryview):
-            return torch.frombuffer(held, dtype=torch.float32)
-        return torch.as_tensor(held, device=self._place.device).clone()
-
-    def names_any(self, parameters: Set[int]) -> bool:
-        """Whether one of these, given by id(), belongs to the model."""
-        return not parameters.isdisjoint(self._names)
-
-    def name_of(self, parameter: torch.nn.Parameter) -> str:
-        """How messages call a parameter."""
-        _, name = self._names.get(id(parameter), (0, ""))
-        return name or f"a parameter of shape {tuple(parameter.shape)}"
-
-    @property
-    def lossless(self) -> bool:
-        """Whether sums lose nothing, by the compressor or since Winnow is detached, so that nothing
-        waits. The first use is collective."""
-        if self.is_detached:
-            return True
-        words = self.reducer.options.split()
-        return "enable=0" in words or not {"compressor=none", "compressor=topk:1"}.isdisjoint(words)
-
-    def prepare_by(self, prepare: Callable[[], Optional[Prepare]],
-                   leave: Optional[Callable[[], Optional[Leave]]] = None) -> None:
-        """From here on prepare()(parameters, gradients, norms) may first change this rank's gradients, as
-        long as prepare(), a weak reference, is not None. leave()(), if given, ends that when the model
-        is detached, and is collective; without it detach refuses while prepare() lives."""
-        self._preparing.append(_Preparing(prepare, leave))
-
-    @property
-    def is_prepared(self) -> bool:
-        """Whether somebody changes gradients before they are reduced."""
-        return not self.lossless and any(one.prepare() is not None for one in self._preparing)
-
-    def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor],
-                buffer: torch.Tensor, shards: Optional[dist.ProcessGroup] = None) -> Optional[Norms]:
-        """Before a bucket is reduced: `buffer`, of which the gradients are views. Where parameters are
-        sharded, over the ranks of `shards`, these are local parts. Returns what is to be reduced with the
-        bucket, whole, if somebody changes gradients."""
-        norms = None
-        if self.is_prepared:
-            ids = tuple(map(self.parameter_id, parameters))
-            if ids not in self._norms:
-                number = id_of("norms of " + " ".join(map(str, ids)))
-                self._norms[ids] = Norms(number, buffer, len(ids), shards)
-            norms = self._norms[ids]
-            norms.measure(buffer, gradients, self.loss_scale())
-        for one in self._preparing:
-            prepare = one.prepare()
-            if prepare is not None:
-                prepare(parameters, gradients, norms)
-        return norms
-
-    def parameter_id(self, parameter: torch.nn.Parameter) -> int:
-        """The id of a parameter, for reducer.residual."""
-        return self._names.setdefault(id(parameter), (len(self._names), ""))[0]
-
-    def padding_of(self, parameter: torch.nn.Parameter) -> int:
-        """Elements behind this rank's shard of a parameter that are reduced with it."""
-        return 0
-
-    def owner(self) -> Owner:
-        """Whose state_dict this rank's is. The first use is collective."""
-        group = dist.group.WORLD if self.group is None else self.group
-        transport = self.reducer.transport
-        return Owner(min(dist.get_process_group_ranks(group)), transport.rank, transport.size)
-
-    def _known(self) -> List[str]:
-        """The names of parameters that have one."""
-        return [name for _, name in self._names.values() if name]
-
-    def state_dict(self) -> Dict[str, torch.Tensor]:
-        """What this rank has not sent, for its checkpoint beside the model and the optimizer: tensors of
-        bytes under a key for each rank, so that torch.distributed.checkpoint keeps all of them. Every
-        rank saves its own, after the same step."""
-        return pack(self.owner(), self.reducer.save(), self._known())
-
-    def load_state_dict(self, *states: Dict[str, Any]) -> None:
-        """Continues from a checkpoint, before the first step: from this rank's own state_dict, or,
-        with another number of ranks, from those of all old ranks, in any order or in one dictionary.
-        Collective. UsageError if one is missing; a warning names parameters that the model lacks."""
-        self.marks.is_first = False
-        self.reducer.load(*unpack(states, self.owner()))
-        if self._known():
-            warn_of_strangers(states, self._known())
-
-    def regroup(self, group: Optional[dist.ProcessGroup]) -> None:
-        """From here on the ranks of `group` (None: all) reduce, all of which were in the group so far:
-        after DistributedDataParallel has another one, as by its _update_process_group. Names and what
-        waits on these ranks stay, and averages apply it once, as before. What waits on the ranks that
-        have left is theirs: save their state_dict() where that counts. Every rank of `group` makes
-        this call, between a step and the next forward pass; the others close their State. UsageError if
-        gradients that were reduced wait for their step. CommError if a call has failed: ranks may then
-        be apart by a call, so detach, and attach anew."""
-        if self.marks:
-            raise UsageError("gradients that were reduced wait for optimizer.step(): regroup after it, or "
-                             "after winnow.torch.skip_step")
-        if self.is_open:
-            held, was = self._reducer.save(), self._reducer.transport
-            timeout = timeout_of(group) if self.timeout is None else self.timeout
-            made = self._place.make_reducer(group, timeout, self.compressor, self.options)
-            made.load(*(held if rank == was.rank else None for rank in range(was.size)))
-            if self.marks.undoes:
-                made.begin_step()
-            self._reducer.close()
-            self._reducer = made
-        self.group = group
+        # Of this backward pass, and whether their gradients lie in host memory.
+        self._futures: List[Tuple[torch.futures.Future, bool]] = []
 
     def close(self) -> None:
-        """Finishes calls in flight and closes the connections."""
+        """Finishes calls in flight."""
         self._completer.close()
-        if self._reducer is not None:
-            self._reducer.close()
-        self._forget()
 
-    def detach(self) -> None:
-        """Closes it for good, and torch sums again. UsageError on all ranks if this model's gradients are
-        in the units of one of Winnow's optimizers on one."""
-        if self.release is None:
-            raise UsageError("this State is not that of a model that Winnow is attached to")
-        refusal = self._why_not_detach()
-        if any(one.leave for one in self._preparing):  # on all ranks or on none
-            agree_to_detach(self.group, refusal, lambda: [one.prepare() is not None for one in self._preparing
-                                                          if one.leave])
-        elif refusal:
-            raise UsageError(refusal)
-        release, leaving = self.release, [one.leave() for one in self._preparing if one.leave]
-        for leave in filter(None, leaving):
-            leave()
-        self.close()
-        self.is_detached = True
-        release()
-
-    def _why_not_detach(self) -> str:
-        """Empty if nothing is against it."""
-        if self.marks:
-            return ("gradients that were reduced wait for optimizer.step(): detach after it, or after "
-                    "winnow.torch.skip_step")
-        if self.is_prepared and any(one.leave is None and one.prepare() is not None
-                                    for one in self._preparing):
-            return ("an optimizer of winnow.torch moves this model, in units of its own: drop it before "
-                    "detach, and make one of torch's afterwards")
-        if any(word.startswith("op=") for word in self.reducer.options.split() if word != "op=average"):
-            return ("op= is not the average, and torch's own sums are averages: detach would change them")
-        return ""
-
-    def _segments(self, bucket: dist.GradBucket) -> Any:
-        """A bucket's parameters as the library takes them. Only addresses change from step to
-        step."""
-        buffer, parameters = bucket.buffer(), bucket.parameters()
-        base = buffer.data_ptr()
-        key = (bucket.index(), buffer.dtype, tuple(map(id, parameters)))
-        if key not in self._layouts:
-            self._layouts[key] = self._layout(bucket)
-        natives, offsets = self._layouts[key]
-        for native, offset in zip(natives, offsets):
-            native.data = base + offset
-        return natives
-
-    def _layout(self, bucket: dist.GradBucket) -> Tuple[Any, List[int]]:
-        buffer, parameters, spans = bucket.buffer(), bucket.parameters(), spans_of(bucket)
-        kind = str(buffer.dtype).removeprefix("torch.")
-        if kind not in ELEMENT_TYPES:
-            names = listed(self._names[id(p)][1] for p in parameters if id(p) in self._names)
-            raise UsageError(f"a bucket of {kind} ({names}): must be one of {', '.join(ELEMENT_TYPES)}")
-        natives = (_library.Segment * len(parameters))()
-        for native, parameter, span in zip(natives, parameters, spans):
-            number = self.parameter_id(parameter)
-            name = self._names[id(parameter)][1]
-            native.__init__(type=ELEMENT_TYPES[kind], id=number, count=span.count,
-                            dimensions=parameter.dim(), rate=1.0,
-                            name=name.encode() if name else None)
-        return natives, [span.offset * buffer.element_size() for span in spans]
-
-    def _used(self, gradients: Sequence[torch.Tensor], segments: Any) -> List[int]:
-        """The numbers of a bucket's parameters of which some rank has a gradient. The others stay
-        zero, and what waits of them waits on: DistributedDataParallel would throw away what they
-        were sent. Ranks wait for each other."""
-        used = torch.stack([gradient.any() for gradient in gradients]).to(torch.uint8)
-        number = id_of(" ".join(str(segment.id) for segment in segments))
-        with self.place_at(used.device).in_turn(), self.overlap.blocking():
-            self.reducer.all_reduce_bucket([Segment(used, number)], op="max")
-        return used.nonzero().flatten().tolist()
-
-    def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def start(self, state: "State", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Reduces a bucket. Its future has the buffer then, or the error."""
         buffer = bucket.buffer()
-        place = self.place_at(buffer.device)
-        reducer, segments, future = self.reducer, self._segments(bucket), place.future()
+        place = state.place_at(buffer.device)
+        reducer, segments, future = state.reducer, self._segments(state, bucket), place.future()
         parameters, gradients = bucket.parameters(), gradients_of(bucket)
-        self.overlap.count(bucket.index())
-        if self.finds_unused:
-            used = self._used(gradients, segments)
+        state.overlap.count(bucket.index())
+        if state.finds_unused:
+            used = _used(state, gradients, segments)
             if not used:
                 place.complete(future, buffer)
                 return future
             segments = (_library.Segment * len(used))(*[segments[i] for i in used])
             parameters, gradients = [parameters[i] for i in used], [gradients[i] for i in used]
-        norms = self.prepare(parameters, gradients, buffer)
-        self.rescale(gradients if norms is None else [*gradients, norms.reduced])
+        norms = state.prepare(parameters, gradients, buffer)
+        state.rescale(gradients if norms is None else [*gradients, norms.reduced])
         if norms is not None:
             segments = (_library.Segment * (len(parameters) + 1))(*segments, norms.native)
         place.follow(buffer)
-        self.overlap.begin()
+        state.overlap.begin()
         try:
             work = reducer.start(segments, buffer)
         except BaseException:
-            self.overlap.end()
+            state.overlap.end()
             raise
         self._completer.add(place, work, future, buffer)
         return future
 
-    def _raise_at_the_end(self, future: torch.futures.Future) -> None:
+    def raise_at_the_end(self, future: torch.futures.Future, is_on_host: bool) -> None:
         """DistributedDataParallel replaces what a future raises by a RuntimeError. So the backward
         pass first runs this callback, which raises the error itself."""
         if not self._futures:
@@ -358,23 +69,62 @@ class State:
                 torch.autograd.Variable._execution_engine.queue_callback(self._wait)
             except RuntimeError:  # outside of a backward pass, as in ddp.join()
                 return
-        self._futures.append(future)
+        self._futures.append((future, is_on_host))
 
     def _wait(self) -> None:
         futures, self._futures = self._futures, []
-        with self.overlap.waiting():
-            for future in futures:
-                if self._place.device.type == "cpu":
+        with self._overlap.waiting():
+            for future, is_on_host in futures:
+                if is_on_host:
                     Job(future.wait).perform()  # which Ctrl-C interrupts
                 else:
                     future.wait()
 
+    def _segments(self, state: "State", bucket: dist.GradBucket) -> Any:
+        """A bucket's parameters as the library takes them. Only addresses change from step to
+        step."""
+        buffer, parameters = bucket.buffer(), bucket.parameters()
+        base = buffer.data_ptr()
+        key = (bucket.index(), buffer.dtype, tuple(map(id, parameters)))
+        if key not in self._layouts:
+            self._layouts[key] = _layout(state, bucket)
+        natives, offsets = self._layouts[key]
+        for native, offset in zip(natives, offsets):
+            native.data = base + offset
+        return natives
 
-def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+
+def _layout(state: "State", bucket: dist.GradBucket) -> Tuple[Any, List[int]]:
+    buffer, parameters, spans = bucket.buffer(), bucket.parameters(), spans_of(bucket)
+    kind = str(buffer.dtype).removeprefix("torch.")
+    if kind not in ELEMENT_TYPES:
+        names = listed(state.name_of(p) for p in parameters)
+        raise UsageError(f"a bucket of {kind} ({names}): must be one of {', '.join(ELEMENT_TYPES)}")
+    natives = (_library.Segment * len(parameters))()
+    for native, parameter, span in zip(natives, parameters, spans):
+        number = state.parameter_id(parameter)
+        name = state.given_name(parameter)
+        native.__init__(type=ELEMENT_TYPES[kind], id=number, count=span.count, dimensions=parameter.dim(),
+                        rate=1.0, name=name.encode() if name else None)
+    return natives, [span.offset * buffer.element_size() for span in spans]
+
+
+def _used(state: "State", gradients: Sequence[torch.Tensor], segments: Any) -> List[int]:
+    """The numbers of a bucket's parameters of which some rank has a gradient. The others stay zero, and
+    what waits of them waits on: DistributedDataParallel would throw away what they were sent. Ranks wait
+    for each other."""
+    used = torch.stack([gradient.any() for gradient in gradients]).to(torch.uint8)
+    number = id_of(" ".join(str(segment.id) for segment in segments))
+    with state.place_at(used.device).in_turn(), state.overlap.blocking():
+        state.reducer.all_reduce_bucket([Segment(used, number)], op="max")
+    return used.nonzero().flatten().tolist()
+
+
+def hook(state: "State", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The hook that register_comm_hook takes: averages a bucket over the ranks (unless the option
     `op` says otherwise) while the backward pass goes on. For gradients in host memory, or all on one
     GPU. Errors are raised by the backward pass."""
     with torch.profiler.record_function(ACTIVITY):
-        future = state._start(bucket)
-    state._raise_at_the_end(future)
+        future = state.buckets.start(state, bucket)
+    state.buckets.raise_at_the_end(future, bucket.buffer().device.type == "cpu")
     return future

@@ -13,10 +13,10 @@ from winnow._library import UsageError
 from winnow.segments import Segment
 from winnow.torch.attach import remember
 from winnow.torch.completer import ACTIVITY
-from winnow.torch.hook import State
 from winnow.torch.names import id_of, unwrapped
 from winnow.torch.place import local, reals
 from winnow.torch.shards import (Shard, expect_apart, expect_sharded_alone, groups_of, shards_of)
+from winnow.torch.state import State
 
 
 class ShardedState(State):

@@ -11,10 +11,10 @@ from winnow.torch.ahead import look, share_of
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.fsdp import FsdpState
 from winnow.torch.gathers import gathered_ahead
-from winnow.torch.hook import State
 from winnow.torch.pairing import pairing_of
 from winnow.torch.place import local
 from winnow.torch.rules import Sgd
+from winnow.torch.state import State
 
 
 def _reaches(optimizer: torch.optim.Optimizer) -> Iterator[Tuple[Any, float, float]]:

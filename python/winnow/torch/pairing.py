@@ -9,11 +9,11 @@ import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.torch.clipping import clips_of_torch, serve
-from winnow.torch.hook import State
 from winnow.torch.marks import Mark
 from winnow.torch.norms import Norms
 from winnow.torch.place import local
 from winnow.torch.rules import CLIP, UPDATES, Rule, default_scale
+from winnow.torch.state import State
 from winnow.torch.twins import Twins
 from winnow.torch.wholes import whole
 

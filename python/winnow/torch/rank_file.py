@@ -10,11 +10,11 @@ import torch.distributed as dist
 from winnow._library import UsageError
 from winnow.segments import Segment
 from winnow.torch.checkpoint import Owner
-from winnow.torch.hook import State
 from winnow.torch.names import listed
 from winnow.torch.pairing import Pairing, pairings_of
 from winnow.torch.place import local
 from winnow.torch.rules import UPDATES, Group, Moments
+from winnow.torch.state import State
 from winnow.torch.wholes import whole
 
 _SUFFIX = ".pt"

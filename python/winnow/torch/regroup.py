@@ -3,7 +3,7 @@
 """Another process group for a model that Winnow is attached to."""
 from winnow._library import UsageError
 from winnow.torch.attach import Attached, state_of
-from winnow.torch.hook import State
+from winnow.torch.state import State
 
 
 def regroup(model: Attached) -> None:

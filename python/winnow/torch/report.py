@@ -4,7 +4,7 @@
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from winnow.torch.attach import Attached, state_of
-from winnow.torch.hook import State
+from winnow.torch.state import State
 
 Stats = Dict[str, Any]
 Row = Sequence[str]

@@ -9,7 +9,7 @@ import torch
 
 from winnow._library import UsageError
 from winnow.torch.attach import Attached, state_of
-from winnow.torch.hook import State
+from winnow.torch.state import State
 from winnow.torch.unapplied import unapplied_of
 
 

@@ -10,7 +10,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
-from winnow.torch.hook import State, hook
+from winnow.torch.hook import hook
+from winnow.torch.state import State
 from winnow.torch.unapplied import unapplied_of
 
 

@@ -10,8 +10,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from winnow._library import UsageError
 from winnow.torch.ahead import look, share_of
-from winnow.torch.hook import State
 from winnow.torch.place import local
+from winnow.torch.state import State
 
 Reaches = Callable[[], List[Tuple[torch.Tensor, float, float]]]
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
-from winnow.torch.hook import State
+from winnow.torch.state import State
 
 
 class Unapplied:

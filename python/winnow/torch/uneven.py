@@ -8,8 +8,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow.segments import Segment
-from winnow.torch.hook import State
 from winnow.torch.names import id_of
+from winnow.torch.state import State
 
 
 def rescale_of(ddp: DistributedDataParallel, state: State) -> Callable[[Sequence[torch.Tensor]], None]:

@@ -9,9 +9,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
-from winnow.torch.hook import State
 from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import Adam, as_of_torch, default_scale, recipe_of
+from winnow.torch.state import State
 from winnow.torch.unapplied import unapplied_of
 from winnow.torch.untied import expect_tied
 from winnow.torch.warn import warn
