@@ -19,7 +19,7 @@ fail() {
   failures=$((failures + 1))
 }
 
-# expect STATUS PATTERN ARGUMENT...: exit status, and a line of stdout, or of stderr where it is 2.
+# expect STATUS PATTERN ARGUMENT...: exit status, and a line of stdout, or of stderr where it is not 0.
 expect() {
   local status=$1 pattern=$2
   shift 2
@@ -40,6 +40,9 @@ expect 2 'balanced' explain --schedule balancd
 expect 2 '3,1,2' explain --topology 2by4
 expect 2 '25\.6M' explain --count many
 expect 2 '25\.6M' explain --count=-5
+expect 2 'whole number' explain --count 1.5
+expect 2 'must not be empty' topo --topology ''
+expect 2 'must not be empty' simulate --topology 2x1 --plot ''
 expect 2 'transfers' explain --transfers=-1
 expect 2 'topk' explain --compressor topj:0.01
 expect 2 'preset=dgc' explain --compressor dgc
@@ -69,6 +72,11 @@ expect 0 'topk:0.01@two_level:shared' simulate --topology 4x2 --count 1M
 expect 0 '^16x1 +16 +topk:0.01@gather ' simulate --topology 2x1 16x1 --count 1M
 expect 0 '^4096x1 +4096 +topk:0.01@balanced +~ [0-9.]+ ms ' simulate --topology 4096x1 --count 1M
 grep -q '^~ above 512 ranks: by the planner' "$folder/out" || fail 'simulate does not say what ~ is'
+if [[ -c /dev/full ]]; then
+  expect 1 'cannot write all rows' simulate --topology 2x1 --count 1M --csv /dev/full
+  "$winnow" explain --topology 2x1 >/dev/full 2>"$folder/err"
+  [[ $? == 1 ]] && grep -q 'cannot write' "$folder/err" || fail 'a full standard output is no error'
+fi
 expect 0 'int8@balanced' simulate --topology 4x2 --compressor topk:0.01 topk:0.01,int8 \
   --schedule balanced --count 1M --csv "$folder/csv"
 [[ $(wc -l <"$folder/csv") == 3 ]] || fail 'the CSV has not a head and two rows'

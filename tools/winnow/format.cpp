@@ -35,10 +35,13 @@ std::uint64_t parse_count(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
   const auto suffix = std::ranges::find(kSuffixes, rest, &Suffix::text);
-  const double count = suffix == kSuffixes.end() ? 0 : std::round(number * suffix->factor);
-  if (error != std::errc() || !(count >= 1) || count > 1e18) {
-    winnow::fail_usage("a count is a number of elements such as 4194304, 25.6M or 4Mi, not '" +
-                       std::string(text) + "'");
+  const double exact = suffix == kSuffixes.end() ? 0 : number * suffix->factor;
+  const double count = std::round(exact);
+  const bool is_whole = std::abs(exact - count) <= 1e-9 * count;  // but for rounding, as of 25.6M
+  if (error != std::errc() || !(count >= 1) || count > 1e18 || !is_whole) {
+    winnow::fail_usage(
+        "a count is a whole number of elements such as 4194304, 25.6M or 4Mi, not '" +
+        std::string(text) + "'");
   }
   return static_cast<std::uint64_t>(count);
 }

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,11 +21,17 @@ namespace {
 
 constexpr const char* kCount = "elements of float32: 4194304, 25.6M, 4Mi";
 
+/// What is wrong with an option's empty text; nothing with another.
+std::string expect_text(const std::string& text) {
+  return text.empty() ? "must not be empty" : "";
+}
+
 void add_topo(CLI::App& app) {
   CLI::App* const command = app.add_subcommand(
       "topo", "Which ranks share a node: what was discovered, under mpirun, or what a text says");
   const auto text = std::make_shared<std::string>();
-  command->add_option("--topology", *text, "2x4, or 3,1,2, instead of discovering");
+  command->add_option("--topology", *text, "2x4, or 3,1,2, instead of discovering")
+      ->check(expect_text);
   command->callback([text] { tool::topo(*text); });
 }
 
@@ -69,8 +77,9 @@ void add_simulate(CLI::App& app) {
   command->add_option("--schedule", request->schedules,
                       "dense, gather, balanced; several (default all)");
   command->add_option("--links", request->links, "as in winnow explain");
-  command->add_option("--csv", request->csv, "write the rows here");
-  command->add_option("--plot", request->plot, "draw time against ranks here, as PNG, by gnuplot");
+  command->add_option("--csv", request->csv, "write the rows here")->check(expect_text);
+  command->add_option("--plot", request->plot, "draw time against ranks here, as PNG, by gnuplot")
+      ->check(expect_text);
   command->callback([request] { tool::simulate(*request); });
 }
 
@@ -99,6 +108,8 @@ int main(int argc, char** argv) {
   try {
     if (argc > 1) expect_command(app, argv[1]);
     app.parse(argc, argv);
+    std::cout.flush();
+    if (!std::cout) throw std::runtime_error("cannot write to the standard output");
     return 0;
   } catch (const CLI::Success& help) {
     return app.exit(help);
@@ -108,6 +119,10 @@ int main(int argc, char** argv) {
   } catch (const winnow::UsageError& error) {
     std::cerr << "winnow: " << error.what() << '\n';
     return 2;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "winnow: no memory is left for so many ranks; winnow simulate estimates what it "
+                 "cannot simulate\n";
+    return 1;
   } catch (const std::exception& error) {
     std::cerr << "winnow: " << error.what() << '\n';
     return 1;

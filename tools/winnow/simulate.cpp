@@ -178,6 +178,8 @@ void simulate(const SimulateRequest& request) {
   if (!request.csv.empty()) {
     std::ofstream file = open_for_writing(request.csv);
     write_csv(file, rows);
+    file.close();
+    if (!file) throw std::runtime_error("cannot write all rows to '" + request.csv + "'");
   }
   if (!request.plot.empty()) draw(request.plot, rows);
 }
