@@ -16,7 +16,8 @@
    for ever. Values of enumerations never change. Text is UTF-8 and ends with a null byte.
 
    Threads: any thread may make calls, but only one at a time for each handle. Exceptions are named
-   below. In a child of a fork calls fail with WINNOW_USAGE_ERROR, and destroying does nothing. */
+   below. In a child of a fork calls fail with WINNOW_USAGE_ERROR, but for those that only read what
+   this process has (winnow_work_test, residuals, statistics), and destroying does nothing. */
 
 #include <stddef.h>
 #include <stdint.h>
