@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import winnow
 import winnow.torch
 from hsdp_cases import meshes, sharded
-from torch_harness import DEVICE, expect, gather, network, step
+from torch_harness import DEVICE, expect, gather, network, refused, step
 from winnow.torch.attach import state_of
 from winnow.torch.pairing import pairing_of
 from winnow.torch.place import local
@@ -160,15 +160,6 @@ def attached(kind=torch.optim.AdamW, model=None, group=None, compressor="topk:0.
     optimizer = kind(ddp.parameters(), lr=rate)
     winnow.torch.attach(ddp, optimizer, **{**COMPRESSED, "compressor": compressor})
     return ddp, optimizer
-
-
-def refused(call):
-    """The text of its UsageError."""
-    try:
-        call()
-    except winnow.UsageError as error:
-        return str(error)
-    return ""
 
 
 def case_rank_files():
