@@ -31,8 +31,9 @@ def load_checkpoint(model: Attached, folder: Union[str, "os.PathLike[str]"]) -> 
     attached, before the first backward pass. On as many ranks each goes on with its own; on more or
     fewer all share what waited, and second moments are the means over the old ranks. Collective.
 
-    Raises UsageError on all ranks if a rank's file is missing, and for files of another optimizer or
-    another step than those of the state that the optimizer has.
+    Raises UsageError on all ranks, before anything is changed, if a rank's file is missing, damaged or
+    another rank's, which it names, and for files of another optimizer or another step than those of the
+    state that the optimizer has.
     """
     where = path(folder, "folder")
     if not rank_file.read(where, state_of(model)):
