@@ -347,9 +347,15 @@ def case_lazily():
 
 
 def case_mistakes():
-    ddp, state, _ = make()
+    ddp, state, optimizer = make()
     expect_refused(lambda: winnow.torch.attach(ddp), lambda: winnow.torch.attach(network()),
-                   lambda: winnow.torch.report(DistributedDataParallel(network())))
+                   lambda: winnow.torch.report(DistributedDataParallel(network())),
+                   lambda: winnow.torch.State(timeout="5"), lambda: winnow.torch.State(timeout=[1, 2]),
+                   lambda: winnow.torch.State(stream_priority="5"),
+                   lambda: winnow.torch.State(stream_priority=1.5),
+                   *(lambda scale=scale: winnow.torch.AdamW(ddp.parameters(), model=ddp, scale=scale)
+                     for scale in ("2", 0, -1, math.inf, math.nan)),
+                   *(winnow.torch.look_ahead(ddp, optimizer, share).__enter__ for share in ("1", [1])))
     state.close()
 
 

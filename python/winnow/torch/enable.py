@@ -69,7 +69,8 @@ def enable(compressor: Optional[str] = None, *, only: Optional[Only] = None, any
 
     Once per process.
 
-    Raises UsageError if it was called before, for arguments of wrong kinds, and what attach raises in an optimizer's first step.
+    Raises UsageError if it was called before, for arguments of wrong kinds, and what attach raises in an
+    optimizer's first step.
     """
     init = DistributedDataParallel.__init__
     if hasattr(init, "__wrapped__"):

@@ -153,7 +153,8 @@ def _file(folder: str, owner: Owner) -> Dict[str, Any]:
 
 def _expect_content(content: Any, owner: Owner) -> None:
     unsent, moments = (content.get(key) if isinstance(content, dict) else None for key in (_UNSENT, _MOMENTS))
-    if not (isinstance(unsent, dict) and isinstance(moments, dict) and all(map(_are_moments, moments.values()))):
+    if not (isinstance(unsent, dict) and isinstance(moments, dict)
+            and all(map(_are_moments, moments.values()))):
         raise UsageError("it is no file of winnow.torch.save_checkpoint")
     owners = [one.key for one in map(Owner.of_key, unsent) if one is not None]
     if owners != [owner.key]:

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from winnow._library import UsageError
+from winnow.arguments import integer, number
 from winnow.reducer import Reducer
 from winnow.torch.agree import agree_to_detach, exchange
 from winnow.torch.checkpoint import (BEGINNING, Owner, expect_one_step, names_in, pack, unpack,
@@ -48,8 +49,9 @@ class State:
                  group: Optional[dist.ProcessGroup] = None, timeout: Optional[float] = None,
                  stream_priority: int = 0, nccl: Optional[Dict[str, int]] = None, **options: Any):
         self.compressor, self.options = compressor, options
-        self.stream_priority, self.nccl = stream_priority, dict(nccl or {})
-        self.group, self.timeout = group, timeout
+        self.stream_priority = integer(stream_priority, "stream_priority", -2**31, 2**31 - 1)
+        self.nccl = dict(nccl or {})
+        self.group, self.timeout = group, None if timeout is None else number(timeout, "timeout")
         self._forget()
 
     def _forget(self) -> None:
