@@ -217,7 +217,8 @@ def case_rank_files():
         dist.barrier()
         again, _ = attached()
         text = refused(lambda: winnow.torch.load_checkpoint(again, folder))
-        expect(f"'group0_rank{ranks - 1}_of{ranks}.pt'" in text, f"a missing file: {text}")
+        expect(f"'group0_rank{ranks - 1}_of{ranks}.pt'" in text and f"rank {ranks - 1} finds no" in text,
+               f"a missing file: {text}")
         pathlib.Path(folder, f"group0_rank{rank}_of7.pt").touch()
         dist.barrier()
         text = refused(lambda: winnow.torch.load_checkpoint(again, folder))

@@ -113,11 +113,13 @@ def _wanted(folder: str, state: State, owner: Owner) -> List[Owner]:
     wanted = {who: [Owner(group, rank, size) for rank in range(size)]
               if state.lossless or who.size != size else [Owner(group, who.rank, size)]
               for who, _ in everyone}
-    missing = sorted({one for who, found in everyone for one in wanted[who] if one not in found})
-    if missing:
+    missing = [{one for one in wanted[who] if one not in found} for who, found in everyone]
+    if any(missing):
+        lacking = [rank for rank, owners in enumerate(missing) if owners]
+        names = listed(one.key + _SUFFIX for one in sorted(set().union(*missing)))
         raise UsageError(
-            f"{folder} lacks {listed(one.key + _SUFFIX for one in missing)}, in which ranks of a job of "
-            f"{size} have what they had not sent: bring the files of all ranks together")
+            f"rank {listed(lacking)} finds no {names} in {folder}, in which ranks of a job of {size} have what "
+            "they had not sent: bring the files of all ranks together")
     return wanted[owner]
 
 
