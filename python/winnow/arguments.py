@@ -4,6 +4,7 @@
 import contextlib
 import enum
 import operator
+import os
 import re
 import sys
 from typing import Any, Dict, Iterator
@@ -65,6 +66,28 @@ def text(value: Any, what: str) -> bytes:
     return value.encode(errors="replace")
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # numpy's, too
+
+
+def flag(value: Any, what: str) -> bool:
+    """True or False, of Python or numpy; UsageError for anything else, which a condition would take."""
+    if not _is_flag(value):
+        raise UsageError(f"{what} is {shown(value)}: must be True or False")
+    return bool(value)
+
+
+def path(value: Any, what: str) -> str:
+    """A path as text; UsageError for anything else."""
+    try:
+        found = os.fspath(value)
+    except TypeError:
+        found = None
+    if not isinstance(found, str):
+        raise UsageError(f"{what} is {shown(value)}: must be a path, as text or a pathlib.Path")
+    return found
+
+
 def op_name(op: Any) -> str:
     """The library's name of an operation: a string, one of mpi4py's operations, or an enumeration
     whose names are those, as torch's ReduceOp. UsageError for others."""
@@ -99,7 +122,7 @@ def _word(key: str, value: Any) -> str:
         if key == "links":
             found = re.sub(r"\s+(?=[a-z]+\s*=)", "+", found)
         return found
-    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):  # numpy's, too
+    if _is_flag(value):
         return str(int(value))
     try:
         whole = operator.index(value)

@@ -6,7 +6,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from winnow import _library
 from winnow._library import UsageError
-from winnow.arguments import integer, number, text
+from winnow.arguments import flag, integer, number, text
 from winnow.arrays import View, expect_apart, view
 
 
@@ -42,7 +42,7 @@ def _fill(native: _library.Segment, segment: Segment, on_gpu: bool) -> List[View
     native.__init__(type=result.type, id=integer(segment.id, "its id"), count=result.count,
                     data=result.address, dimensions=dimensions,
                     rate=number(segment.rate, "its rate"), name=name,
-                    exempt=bool(segment.exempt))
+                    exempt=flag(segment.exempt, "exempt"))
     if segment.input is None:
         return [result]
     gradient = view(segment.input, on_gpu)

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks, and what carries bytes between them."""
 import ctypes
-import os
 from typing import Any, Callable, List, Optional, Sequence, Union
 
 from winnow._calls import Job
 from winnow._handles import Bound, Handle, Made
 from winnow._library import NcclOptions, TcpMeeting, TcpOptions, UsageError, library
-from winnow.arguments import integer, number, shown, text
+from winnow.arguments import integer, number, path, shown, text
 
 _INT32 = 2**31 - 1
 _MOST_LOCAL = 1024  # ranks that are threads, as winnow.h has it
@@ -224,8 +223,8 @@ def _tcp_options(interfaces: Optional[str], secret: Secret, tls: Tls) -> TcpOpti
         if len(files) != 3:
             raise UsageError('tls is "off", "secret" or the names of three PEM files: certificate, '
                              f"key and authority, not {shown(tls)}")
-        given.update(zip(("tls", "tls_certificate", "tls_key", "tls_authority"),
-                         ("certificates", *map(os.fspath, files))))
+        names = ("tls_certificate", "tls_key", "tls_authority")
+        given.update(tls="certificates", **{name: path(file, name) for name, file in zip(names, files)})
     texts = {name: text(value, name) for name, value in given.items() if value is not None}
     return TcpOptions(**texts, **({} if secret is None else {"secret": _bytes_of(secret)}))
 

@@ -208,11 +208,14 @@ class BufferTest(ArrayCase):
             self.assertRaises(winnow.UsageError, reducer.all_reduce_async, wrong)
         for changes in ({"name": b"w"}, {"name": "w\0x"}, {"dimensions": -1}, {"dimensions": 2**31},
                         {"dimensions": 1.0}, {"rate": "1"}, {"rate": None}, {"rate": 1j},
+                        {"exempt": "no"}, {"exempt": 2}, {"exempt": 1}, {"exempt": None}, {"exempt": []},
                         {"input": floats(3)}, {"input": array.array("d", floats())}):
             with self.subTest(changes), self.assertRaises(winnow.UsageError):
                 reducer.all_reduce_bucket([good._replace(**changes)])
         reducer.all_reduce_bucket(iter([good]))
         self.assertEqual(list(good.array), list(floats()))
+        with self.assertRaisesRegex(winnow.UsageError, "^parameter 1 .'w'.: exempt is 'no': must be True or"):
+            reducer.all_reduce_bucket([good._replace(exempt="no")])
 
     def test_errors_name_the_parameter(self):
         reducer, wrong = alone(), memoryview(bytes(16)).cast("f")
@@ -336,6 +339,9 @@ class OptionsTest(unittest.TestCase):
             winnow.local_transports("x" * 1000)
         for tls, why in (("on", "off, secret or certificates"), ("secret", "needs one: TcpOptions::secret"),
                          (("a.pem", "a.key"), "three PEM files"), (5, "three PEM files"),
+                         (("a", None, "c"), "tls_key is None: must be a path"),
+                         (["a", "b", 3], "tls_authority is 3: must be a path"),
+                         ((b"a", "b", "c"), "tls_certificate is b'a': must be a path"),
                          (("no.pem", "no.key", "no.ca"), "no.pem")):
             with self.subTest(tls), self.assertRaisesRegex(winnow.UsageError, why):
                 winnow.TcpListener("lo", tls=tls)

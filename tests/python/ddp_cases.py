@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import attach_cases
 import clip_cases
+import damage_cases
 import fsdp_cases
 import group_cases
 import hook_cases
@@ -28,7 +29,8 @@ import warning_cases
 from torch_harness import DEVICE, say
 
 MODULES = [optimizer_cases, attach_cases, clip_cases, marks_cases, warning_cases, state_cases, life_cases,
-           restart_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, report_cases, hook_cases]
+           restart_cases, damage_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, report_cases,
+           hook_cases]
 if DEVICE.type == "cuda":
     for sharded in fsdp_cases, hsdp_cases:  # over gloo torch shards in host memory alone
         MODULES.remove(sharded)

@@ -1,10 +1,12 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """The hook in DistributedDataParallel: sums and residuals against a plain reference, bit for bit."""
+import contextlib
 import gc
 import math
 import os
 import pickle
+import re
 import tempfile
 import weakref
 
@@ -19,7 +21,7 @@ import winnow.torch
 from winnow.torch import meeting
 from winnow.torch.pairing import pairing_of
 from torch_harness import (DEVICE, FIXED, SIZE, batch, expect, expect_equal_replicas,
-                           expect_refused, gather, make, network, step)
+                           expect_refused, gather, make, network, refused, step)
 
 
 class Reference:
@@ -285,6 +287,50 @@ def case_wrong_environment():
     dist.destroy_process_group(group)
 
 
+@contextlib.contextmanager
+def environment_of(**variables):
+    """These, and no other WINNOW_TCP_* than these."""
+    before = {name: os.environ.pop(name) for name in list(os.environ)
+              if name.startswith("WINNOW_TCP_") or name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def case_secrets():
+    """Other secrets than rank 0's are an error on all ranks at once, which shows none; then they meet."""
+    group, last, ranks = dist.new_group(), dist.get_world_size() - 1, dist.get_world_size()
+    state, is_last = winnow.torch.State("none", group=group, timeout=20), dist.get_rank() == last
+    secret, file, other = "WINNOW_TCP_SECRET", "WINNOW_TCP_SECRET_FILE", tempfile.NamedTemporaryFile()
+    with other:
+        other.write(b"Orange\r\n\n")
+        other.flush()
+        empty = f"^rank {last}: WINNOW_TCP_SECRET is empty: unset it"
+        different = f"different secrets: on rank {last} .*not that of rank 0"
+        for rest, mine, why in (
+                ({secret: "Apple"}, {secret: "Orange"}, different),
+                ({secret: "Apple"}, {file: other.name}, different),
+                ({secret: "Apple"}, {secret: "Apple "}, different),
+                ({secret: "Apple"}, {secret: ""}, empty), ({}, {secret: ""}, empty),
+                ({secret: ""}, {secret: ""}, "^WINNOW_TCP_SECRET is empty"),
+                ({secret: "Apple"}, {}, f"not on rank {last}: set it")):
+            with environment_of(WINNOW_SOCKET_IFNAME="lo", **(mine if is_last else rest)):
+                text = refused(lambda: state.reducer)
+            expect(re.search(why, text), f"'{why}' in '{text}'")
+            expect("Apple" not in text and "Orange" not in text, "no secret in a message")
+        with environment_of(WINNOW_SOCKET_IFNAME="lo",
+                            **({file: other.name} if is_last else {secret: "Orange"})):
+            ones = torch.ones(1000)
+            state.reducer.all_reduce(ones, 0, op="sum")
+            expect(ones.eq(ranks).all(), "a sum")
+    state.close()
+    dist.destroy_process_group(group)
+
+
 def case_lazily():
     """A state that is made before anything else, and pickled, as frameworks do."""
     state = pickle.loads(pickle.dumps(winnow.torch.State(
@@ -301,9 +347,15 @@ def case_lazily():
 
 
 def case_mistakes():
-    ddp, state, _ = make()
+    ddp, state, optimizer = make()
     expect_refused(lambda: winnow.torch.attach(ddp), lambda: winnow.torch.attach(network()),
-                   lambda: winnow.torch.report(DistributedDataParallel(network())))
+                   lambda: winnow.torch.report(DistributedDataParallel(network())),
+                   lambda: winnow.torch.State(timeout="5"), lambda: winnow.torch.State(timeout=[1, 2]),
+                   lambda: winnow.torch.State(stream_priority="5"),
+                   lambda: winnow.torch.State(stream_priority=1.5),
+                   *(lambda scale=scale: winnow.torch.AdamW(ddp.parameters(), model=ddp, scale=scale)
+                     for scale in ("2", 0, -1, math.inf, math.nan)),
+                   *(winnow.torch.look_ahead(ddp, optimizer, share).__enter__ for share in ("1", [1])))
     state.close()
 
 

@@ -279,6 +279,8 @@ def case_attach_refuses():
         lambda: winnow.torch.attach(ddp, torch.optim.Adam(ddp.parameters(), weight_decay=0.1)),
         lambda: winnow.torch.attach(ddp, torch.optim.SGD(ddp.parameters(), lr=1, maximize=True)),
         lambda: winnow.torch.attach(ddp, [1, 2]),
+        lambda: winnow.torch.attach(ddp, Foreign(ddp.parameters(), lr=1e-3), anyway="no"),
+        lambda: winnow.torch.enable(anyway=1), lambda: winnow.torch.enable(only="ddp"),
         lambda: winnow.torch.attach(network(), torch.optim.SGD(ddp.parameters(), lr=1)))
 
     ddp = DistributedDataParallel(network())

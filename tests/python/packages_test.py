@@ -91,7 +91,7 @@ class NumpyTest(ArrayCase):
                 self.assertIn(word, reducer.options.split())
             data = np.arange(4, dtype="f4")
             reducer.all_reduce_bucket([winnow.Segment(data, np.uint64(2**64 - 1), rate=np.float32(0.5),
-                                                      dimensions=np.int32(2))])
+                                                      dimensions=np.int32(2), exempt=np.bool_(False))])
             self.assertEqual(data.tolist(), [0, 0.5, 1, 1.5])
             reducer.scale_residuals(np.float32(2))
             reducer.look_ahead(np.int8(3), data, data, np.float16(1))

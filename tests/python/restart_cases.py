@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import winnow
 import winnow.torch
 from hsdp_cases import meshes, sharded
-from torch_harness import DEVICE, expect, gather, network, step
+from torch_harness import DEVICE, expect, gather, network, refused, step
 from winnow.torch.attach import state_of
 from winnow.torch.pairing import pairing_of
 from winnow.torch.place import local
@@ -162,15 +162,6 @@ def attached(kind=torch.optim.AdamW, model=None, group=None, compressor="topk:0.
     return ddp, optimizer
 
 
-def refused(call):
-    """The text of its UsageError."""
-    try:
-        call()
-    except winnow.UsageError as error:
-        return str(error)
-    return ""
-
-
 def case_rank_files():
     """What save_checkpoint leaves, and what load_checkpoint refuses, on all ranks alike."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
@@ -226,7 +217,8 @@ def case_rank_files():
         dist.barrier()
         again, _ = attached()
         text = refused(lambda: winnow.torch.load_checkpoint(again, folder))
-        expect(f"'group0_rank{ranks - 1}_of{ranks}.pt'" in text, f"a missing file: {text}")
+        expect(f"'group0_rank{ranks - 1}_of{ranks}.pt'" in text and f"rank {ranks - 1} finds no" in text,
+               f"a missing file: {text}")
         pathlib.Path(folder, f"group0_rank{rank}_of7.pt").touch()
         dist.barrier()
         text = refused(lambda: winnow.torch.load_checkpoint(again, folder))

@@ -14,7 +14,7 @@ from torch.distributed import checkpoint
 
 import winnow
 import winnow.torch
-from torch_harness import expect, gather, make, step
+from torch_harness import expect, gather, make, refused, step
 
 
 def case_resume():
@@ -61,6 +61,41 @@ def case_resume():
         conserved = torch.allclose(mean_waiting(half, state, group), before, rtol=1e-5, atol=1e-7)
         state.close()
     expect(conserved, "what waited waits")
+
+
+def case_damaged_states():
+    """A state of one rank that is not what it has saved is an error on all ranks at once, and none has
+    loaded its own."""
+    ranks, rank, options = dist.get_world_size(), dist.get_rank(), {"min_bytes": 0}
+    last = ranks - 1
+    ddp, state, optimizer = make(options=options)
+    saved = []
+    for number in range(2):
+        step(ddp, optimizer, number)
+        saved.append(state.state_dict())
+    first, second = saved
+    key, waits = state.owner().key, state.residual(next(ddp.parameters()))
+    foreign = gather(second)[0][f"group0_rank0_of{ranks}"]
+    text = refused(lambda: state.load_state_dict(second))
+    expect("before the first call" in text, f"too late: {text}")
+    expect(torch.equal(state.residual(next(ddp.parameters())), waits), "what waits stays")
+    state.close()
+
+    ddp, state, optimizer = make(options=options)
+    flip = second[key].clone()
+    flip[len(flip) // 2] ^= 4
+    damages = {"a flip": {key: flip}, "cut": {key: second[key][:-8]}, "empty": {key: second[key][:0]},
+               "floats": {key: torch.ones(8)}, "text": {key: "x"}, "no dictionary": 5, "nothing": {},
+               "another key": {"model": second[key]}, "another step": first,
+               "another rank's": {key: foreign}, "names": {**second, "names": 7}}
+    for name, damaged in damages.items() if last > 0 else ():
+        text = refused(lambda: state.load_state_dict(damaged if rank == last else second))
+        expect(f"rank {last}" in text, f"{name}: {text}")
+        expect(state.residual(next(ddp.parameters())) is None, f"{name}: nothing is loaded")
+    state.load_state_dict(second)
+    expect(torch.equal(state.residual(next(ddp.parameters())), waits), "then it goes on")
+    step(ddp, optimizer, 2)
+    state.close()
 
 
 def case_killed():

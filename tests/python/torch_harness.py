@@ -49,6 +49,15 @@ def expect_refused(*calls):
         expect(False, f"call {number} is a UsageError")
 
 
+def refused(call):
+    """The text of its UsageError; empty if there is none."""
+    try:
+        call()
+    except winnow.UsageError as error:
+        return str(error)
+    return ""
+
+
 def expect_equal_replicas(model):
     parts = (torch.view_as_real(p) if p.is_complex() else p for p in map(torch.detach, model.parameters()))
     state = b"".join(part.float().cpu().numpy().tobytes() for part in parts)

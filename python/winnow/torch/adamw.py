@@ -1,10 +1,13 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """AdamW behind compressed sums."""
+import math
 from typing import Any, Dict, Optional
 
 import torch
 
+from winnow._library import UsageError
+from winnow.arguments import number
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.pairing import Pairing
 from winnow.torch.rules import Adam
@@ -49,6 +52,10 @@ class AdamW(torch.optim.AdamW):
     def __init__(self, params: Any, lr: float = 1e-3, *, model: Attached,
                  scale: Optional[float] = None, **settings: Any):
         super().__init__(params, lr=lr, **settings)
+        if scale is not None:
+            scale = number(scale, "scale")
+            if not 0 < scale < math.inf:
+                raise UsageError(f"scale is {scale}: must be a number above 0")
         Pairing(self, state_of(model), Adam(), scale=scale)
 
     def __setstate__(self, state: Dict[str, Any]) -> None:

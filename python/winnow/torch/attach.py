@@ -7,6 +7,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
+from winnow.arguments import flag
 from winnow.torch.frameworks import follow
 from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import RECIPES, Recipe, recipe_of
@@ -56,6 +57,7 @@ def attach(ddp, optimizer=None, compressor=None, *, anyway=False, **options):
     `anyway`: these then step by compressed sums, without look-ahead. A backward pass raises it for a
     gradient that is reduced twice before a step.
     """
+    anyway = flag(anyway, "anyway")
     if isinstance(optimizer, str):
         optimizer, compressor = None, optimizer
     ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile

@@ -3,8 +3,9 @@
 """What ranks have not sent, in checkpoints: a tensor of bytes for each rank, under a key of its own."""
 import ctypes
 import re
+import struct
 import warnings
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 from torch.distributed.checkpoint import DefaultLoadPlanner
@@ -14,7 +15,12 @@ from winnow._library import UsageError
 from winnow.torch.names import listed
 
 _NAMES = "names"  # of the parameters, by lines, equal on all ranks
+_FOREIGN = "this is not what state_dict of a winnow.torch.State returns"
 _KEY = re.compile(r"group(\d+)_rank(\d+)_of(\d+)")
+
+
+# Bytes of what a reducer saves: the mark, the version, ranks, rank; then the number of its calls.
+_CALLS, BEGINNING = 32, 40
 
 
 class Owner(NamedTuple):
@@ -26,9 +32,9 @@ class Owner(NamedTuple):
     size: int
 
     @classmethod
-    def of_key(cls, key: str) -> Optional["Owner"]:
+    def of_key(cls, key: Any) -> Optional["Owner"]:
         """None for keys that are not of a State."""
-        match = _KEY.fullmatch(key)
+        match = _KEY.fullmatch(key) if isinstance(key, str) else None
         return cls(*map(int, match.groups())) if match else None
 
     @property
@@ -42,7 +48,7 @@ def _tensor(content: bytes) -> torch.Tensor:
 
 def _content(tensor: Any) -> bytes:
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.uint8:
-        raise UsageError("this is not what state_dict of a winnow.torch.State returns")
+        raise UsageError(_FOREIGN)
     ours = tensor.cpu().contiguous()
     return ctypes.string_at(ours.data_ptr(), ours.numel())
 
@@ -56,6 +62,8 @@ def unpack(states: Sequence[Dict[str, Any]], owner: Owner) -> List[bytes]:
     """What `owner` continues from: its own state if there are as many ranks as before, otherwise those
     of all ranks of its group. UsageError if one is missing."""
     found: Dict[Owner, Any] = {}
+    if not all(isinstance(state, dict) for state in states):
+        raise UsageError(_FOREIGN)
     for state in states:
         found.update((theirs, tensor) for theirs, tensor in ((Owner.of_key(key), value)
                                                              for key, value in state.items()) if theirs)
@@ -78,10 +86,23 @@ def unpack(states: Sequence[Dict[str, Any]], owner: Owner) -> List[bytes]:
     return [_content(tensor) for _, tensor in mine.values()]
 
 
-def warn_of_strangers(states: Sequence[Dict[str, Any]], names: Iterable[str]) -> None:
+def expect_one_step(contents: Sequence[bytes]) -> None:
+    """UsageError unless the states that ranks have loaded, given by their beginnings, are of one step."""
+    calls = [struct.unpack_from("<Q", content, _CALLS)[0] for content in contents]
+    others = [rank for rank, count in enumerate(calls) if count != calls[0]]
+    if others:
+        raise UsageError(f"states of different steps: that of rank 0 is of call {calls[0]}, that of rank "
+                         f"{others[0]} of call {calls[others[0]]}")
+
+
+def names_in(states: Sequence[Dict[str, Any]]) -> Set[str]:
+    """Of the parameters in a checkpoint."""
+    return {name for state in states if _NAMES in state
+            for name in _content(state[_NAMES]).decode(errors="replace").split("\n") if name}
+
+
+def warn_of_strangers(saved: Set[str], names: Iterable[str]) -> None:
     """Warns of parameters in a checkpoint that the model lacks: what waits of them stays unsent."""
-    saved = {name for state in states if _NAMES in state
-             for name in _content(state[_NAMES]).decode().split("\n") if name}
     strangers = sorted(saved - set(names))
     if strangers:
         warnings.warn(f"a checkpoint of Winnow has {listed(strangers)}, which this model lacks: what waits "

@@ -9,6 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
+from winnow.arguments import flag, shown
 from winnow.torch import clipping, frameworks
 from winnow.torch.attach import expect_recipe, pair, state_for
 from winnow.torch.pairing import pairing_of
@@ -68,12 +69,15 @@ def enable(compressor: Optional[str] = None, *, only: Optional[Only] = None, any
 
     Once per process.
 
-    Raises UsageError if it was called before, and what attach raises in an optimizer's first step.
+    Raises UsageError if it was called before, for arguments of wrong kinds, and what attach raises in an
+    optimizer's first step.
     """
     init = DistributedDataParallel.__init__
     if hasattr(init, "__wrapped__"):
         raise UsageError("Winnow is enabled already")
-    given = _Arguments(compressor, only, anyway, options)
+    if only is not None and not callable(only):
+        raise UsageError(f"only is {shown(only)}: must be a function of a DistributedDataParallel")
+    given = _Arguments(compressor, only, flag(anyway, "anyway"), options)
     later: "weakref.WeakKeyDictionary[DistributedDataParallel, _Later]" = weakref.WeakKeyDictionary()
 
     @functools.wraps(init)

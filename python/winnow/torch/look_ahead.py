@@ -7,6 +7,7 @@ from typing import Any, Iterable, Iterator, List, Optional, Tuple
 import torch
 
 from winnow._library import UsageError
+from winnow.arguments import number
 from winnow.torch.ahead import look, share_of
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.fsdp import FsdpState
@@ -87,7 +88,7 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
     state, pairing = state_of(model), pairing_of(optimizer)
     if state.marks.ahead or (pairing is not None and pairing.twins is not None):
         raise UsageError("look_ahead: the passes of this model look ahead already")
-    shares = list(_shares(state, optimizer, share))
+    shares = list(_shares(state, optimizer, None if share is None else number(share, "share")))
     state.marks.ahead = state.marks.looked = True
     try:
         with gathered_ahead(state, shares) if isinstance(state, FsdpState) else _moved(state, shares):

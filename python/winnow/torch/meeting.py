@@ -3,6 +3,7 @@
 """How the ranks of a process group meet: addresses travel over the group itself, once for a kind of
 device, and again after an error. Each reducer gets a duplicate of what they met by, so that none
 waits for another one's turn."""
+import hashlib
 import os
 import secrets
 import threading
@@ -13,6 +14,8 @@ import torch
 import torch.distributed as dist
 
 from winnow._library import CommError, Error, UsageError
+from winnow.torch.agree import refuse
+from winnow.torch.names import listed
 from winnow.transports import (TcpListener, Transport, can_have_secret, mixed_transport,
                                nccl_available, nccl_transport)
 
@@ -26,6 +29,21 @@ def timeout_of(group: Optional[dist.ProcessGroup]) -> float:
     settings = getattr(group._get_backend(devices[0]), "options", None)
     timeout = getattr(settings, "_timeout", None)
     return 300.0 if timeout is None else min(timeout.total_seconds(), _MOST_SECONDS)
+
+
+_SECRET, _SECRET_FILE = "WINNOW_TCP_SECRET", "WINNOW_TCP_SECRET_FILE"
+
+
+def _digest_of_secret(salt: str) -> Optional[bytes]:
+    """Of the environment's, by which ranks compare theirs. None for a file that the library will refuse."""
+    secret = os.fsencode(os.environ.get(_SECRET, ""))
+    if _SECRET not in os.environ:
+        path = os.environ[_SECRET_FILE]
+        if not os.path.isfile(path) or not os.access(path, os.R_OK):
+            return None
+        with open(path, "rb") as file:
+            secret = file.read().rstrip(b"\r\n")
+    return hashlib.sha256(b"winnow secret digest" + salt.encode() + secret).digest()
 
 
 class _Meeting:
@@ -48,17 +66,28 @@ class _Meeting:
         return told
 
     def agree_on_secret(self) -> None:
-        """Before connect: on that of the environment; on one that rank 0 makes, which is worth what
-        the process group is worth; or, where a rank has no libcrypto, on none."""
-        named = any(name in os.environ for name in ("WINNOW_TCP_SECRET", "WINNOW_TCP_SECRET_FILE"))
+        """Before connect: on that of the environment, which does not travel; on one that rank 0 makes,
+        which is worth what the process group is worth; or, where a rank has no libcrypto, on none."""
+        refuse(self.tell(f"{_SECRET} is empty: unset it, or set it" if os.environ.get(_SECRET) == "" else ""))
+        named = _SECRET in os.environ or _SECRET_FILE in os.environ
         made = secrets.token_hex(32) if self._rank == 0 else ""
         told = self.tell((named, can_have_secret(), made))
         without = [rank for rank in self.ranks if not told[rank][0]]
         if without and len(without) < len(told):
-            raise UsageError(f"WINNOW_TCP_SECRET or WINNOW_TCP_SECRET_FILE is set on some ranks, and "
-                             f"not on rank {', '.join(map(str, without))}: set it on all or on none")
-        if not named and all(can for _, can, _ in told):
+            raise UsageError(f"{_SECRET} or {_SECRET_FILE} is set on some ranks, and not on rank "
+                             f"{listed(without)}: set it on all or on none")
+        if named:
+            self._compare_secrets(salt=told[0][2])
+        elif all(can for _, can, _ in told):
             self._secret = told[0][2]
+
+    def _compare_secrets(self, salt: str) -> None:
+        digests = self.tell(_digest_of_secret(salt))
+        different = [rank for rank in self.ranks if None not in (digests[0], digests[rank])
+                     and digests[rank] != digests[0]]
+        if different:
+            raise UsageError(f"ranks have different secrets: on rank {listed(different)} that of {_SECRET} "
+                             f"or {_SECRET_FILE} is not that of rank 0")
 
     def connect(self, ranks: Sequence[int]) -> Transport:
         """Between `ranks`, over TCP. All ranks call it, each with those that it belongs to."""

@@ -20,8 +20,8 @@ def unwrapped(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
-def listed(names: Iterable[str]) -> str:
-    """The first few of many names, for a message."""
+def listed(names: Iterable[Any]) -> str:
+    """The first few of many names or numbers, for a message."""
     found: List[str] = [repr(name) for name in names]
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
 

@@ -5,15 +5,16 @@ import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import torch
-import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.segments import Segment
+from winnow.torch import sealed
+from winnow.torch.agree import agreed, exchange
 from winnow.torch.checkpoint import Owner
 from winnow.torch.names import listed
 from winnow.torch.pairing import Pairing, pairings_of
-from winnow.torch.place import local
-from winnow.torch.rules import UPDATES, Group, Moments
+from winnow.torch.place import local, reals
+from winnow.torch.rules import CLIP, UPDATES, Group, Moments
 from winnow.torch.state import State
 from winnow.torch.wholes import whole
 
@@ -66,7 +67,7 @@ def write(folder: str, state: State) -> None:
                                       if isinstance(value, torch.Tensor)}}
     os.makedirs(folder, exist_ok=True)
     path = _path(folder, owner)
-    torch.save({_UNSENT: state.state_dict(), _MOMENTS: moments}, path + ".part")
+    sealed.save({_UNSENT: state.state_dict(), _MOMENTS: moments}, path + ".part")
     os.replace(path + ".part", path)
     for stale in _owners_in(folder) if owner.rank == 0 else ():
         if stale.group == owner.group and stale.size != owner.size:
@@ -77,8 +78,8 @@ def read(folder: str, state: State) -> bool:
     """Continues from the files that all ranks have written, on any number of ranks, before the first
     step and after weights and optimizers are loaded. Collective. On as many ranks each takes its own;
     otherwise all ranks share what waited, and take the means of moments that are a rank's own. False,
-    on all ranks, if there are no files. UsageError on all ranks if one is missing, and for files of
-    another optimizer or another step.
+    on all ranks, if there are no files. UsageError on all ranks, before anything is changed, if a file is
+    missing, damaged or not what its name says, and for files of another optimizer or another step.
     """
     owner = state.owner()
     wanted = _wanted(folder, state, owner)
@@ -87,13 +88,10 @@ def read(folder: str, state: State) -> bool:
     if state.takes_whole and (wanted[0].size != owner.size or state.lossless):
         raise UsageError(f"{folder} is of {wanted[0].size} ranks of attach_fsdp: a job continues from it on as "
                          "many ranks, and with a compressor that loses something")
-    files = [torch.load(_path(folder, one), map_location="cpu", mmap=True, weights_only=True)
-             for one in wanted]
-    for moved in _moved_by(state):
-        held = [file[_MOMENTS].get(state.parameter_id(moved.parameter)) for file in files]
-        if all(held):
-            moved.optimizer.state[moved.parameter] = _restored(moved, held, state)
-    state.load_state_dict(*(file[_UNSENT] for file in files))
+    found = agreed(state.group, lambda: _found([_file(folder, one) for one in wanted], state))
+    state.load_state_dict(*found.unsent)
+    for moved, moments in found.moments:
+        moved.optimizer.state[moved.parameter] = moments
     if state.lossless:
         _deliver(state)
     return True
@@ -101,8 +99,7 @@ def read(folder: str, state: State) -> bool:
 
 def _wanted(folder: str, state: State, owner: Owner) -> List[Owner]:
     """The files that this rank reads."""
-    everyone: List[Tuple[Owner, Set[Owner]]] = [None] * dist.get_world_size(state.group)
-    dist.all_gather_object(everyone, (owner, _owners_in(folder)), group=state.group)
+    everyone = exchange(state.group, lambda: (owner, _owners_in(folder)))
     known = {one for _, found in everyone for one in found}
     groups = {one.group for one in known}
     group = groups.pop() if len(groups) == 1 else owner.group
@@ -116,12 +113,59 @@ def _wanted(folder: str, state: State, owner: Owner) -> List[Owner]:
     wanted = {who: [Owner(group, rank, size) for rank in range(size)]
               if state.lossless or who.size != size else [Owner(group, who.rank, size)]
               for who, _ in everyone}
-    missing = sorted({one for who, found in everyone for one in wanted[who] if one not in found})
-    if missing:
+    missing = [{one for one in wanted[who] if one not in found} for who, found in everyone]
+    if any(missing):
+        lacking = [rank for rank, owners in enumerate(missing) if owners]
+        names = listed(one.key + _SUFFIX for one in sorted(set().union(*missing)))
         raise UsageError(
-            f"{folder} lacks {listed(one.key + _SUFFIX for one in missing)}, in which ranks of a job of "
-            f"{size} have what they had not sent: bring the files of all ranks together")
+            f"rank {listed(lacking)} finds no {names} in {folder}, in which ranks of a job of {size} have what "
+            "they had not sent: bring the files of all ranks together")
     return wanted[owner]
+
+
+class _Found(NamedTuple):
+    """What files have for this rank."""
+
+    unsent: List[Dict[str, Any]]
+    moments: List[Tuple[_Moved, Moments]]
+
+
+def _found(files: Sequence[Dict[str, Any]], state: State) -> _Found:
+    moments = []
+    for moved in _moved_by(state):
+        held = [file[_MOMENTS].get(state.parameter_id(moved.parameter)) for file in files]
+        if all(held):
+            moments.append((moved, _restored(moved, held, state)))
+    return _Found([file[_UNSENT] for file in files], moments)
+
+
+def _file(folder: str, owner: Owner) -> Dict[str, Any]:
+    """The content of a file. UsageError for anything but what `write` has written for this owner."""
+    path = _path(folder, owner)
+    try:
+        content = sealed.load(path)
+        _expect_content(content, owner)
+        return content
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    except Exception as error:  # pylint: disable=broad-except  # torch raises many kinds
+        raise UsageError(f"{path} cannot be read: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                         ) from error
+
+
+def _expect_content(content: Any, owner: Owner) -> None:
+    unsent, moments = (content.get(key) if isinstance(content, dict) else None for key in (_UNSENT, _MOMENTS))
+    if not (isinstance(unsent, dict) and isinstance(moments, dict)
+            and all(map(_are_moments, moments.values()))):
+        raise UsageError("it is no file of winnow.torch.save_checkpoint")
+    owners = [one.key for one in map(Owner.of_key, unsent) if one is not None]
+    if owners != [owner.key]:
+        raise UsageError(f"it is the file of {listed(owners)}, under another name")
+
+
+def _are_moments(held: Any) -> bool:
+    return isinstance(held, dict) and isinstance(held.get(_RULE), str) and all(
+        isinstance(value, torch.Tensor) for name, value in held.items() if name != _RULE)
 
 
 def _restored(moved: _Moved, held: Sequence[Dict[str, Any]], state: State) -> Moments:
@@ -139,6 +183,7 @@ def _restored(moved: _Moved, held: Sequence[Dict[str, Any]], state: State) -> Mo
         if key == _RULE:
             continue
         value = first[key]
+        _expect_shape(value, key, moved, name)
         if key in rule.of_one_rank and len(held) > 1:
             value = torch.zeros_like(value, dtype=torch.promote_types(value.dtype, torch.float32))
             for one in held:
@@ -147,6 +192,13 @@ def _restored(moved: _Moved, held: Sequence[Dict[str, Any]], state: State) -> Mo
     if state.lossless and UPDATES in moments:
         rule.to_gradients(moved.group, moments, moved.pairing.scale)
     return moments
+
+
+def _expect_shape(value: torch.Tensor, key: str, moved: _Moved, name: str) -> None:
+    shapes = [(), local(moved.parameter).shape, reals(moved.parameter.detach()).shape]
+    if key not in (UPDATES, CLIP) and value.shape not in shapes:
+        raise UsageError(f"the files hold {key} of {name} of shape {tuple(value.shape)}, and the parameter has "
+                         f"the shape {tuple(moved.parameter.shape)}: they are of another model")
 
 
 def _placed(value: torch.Tensor, key: str, moved: _Moved) -> torch.Tensor:

@@ -5,6 +5,7 @@ import os
 from typing import Union
 
 from winnow._library import UsageError
+from winnow.arguments import path
 from winnow.torch import rank_file
 from winnow.torch.attach import Attached, state_of
 
@@ -22,7 +23,7 @@ def save_checkpoint(model: Attached, folder: Union[str, "os.PathLike[str]"]) -> 
     The folder should hold nothing but one checkpoint, and be one for all ranks. Files there of a job
     with another number of ranks are removed.
     """
-    rank_file.write(os.fspath(folder), state_of(model))
+    rank_file.write(path(folder, "folder"), state_of(model))
 
 
 def load_checkpoint(model: Attached, folder: Union[str, "os.PathLike[str]"]) -> None:
@@ -30,8 +31,10 @@ def load_checkpoint(model: Attached, folder: Union[str, "os.PathLike[str]"]) -> 
     attached, before the first backward pass. On as many ranks each goes on with its own; on more or
     fewer all share what waited, and second moments are the means over the old ranks. Collective.
 
-    Raises UsageError on all ranks if a rank's file is missing, and for files of another optimizer or
-    another step than those of the state that the optimizer has.
+    Raises UsageError on all ranks, before anything is changed, if a rank's file is missing, damaged or
+    another rank's, which it names, and for files of another optimizer or another step than those of the
+    state that the optimizer has.
     """
-    if not rank_file.read(os.fspath(folder), state_of(model)):
-        raise UsageError(f"{os.fspath(folder)} has no files of winnow.torch.save_checkpoint")
+    where = path(folder, "folder")
+    if not rank_file.read(where, state_of(model)):
+        raise UsageError(f"{where} has no files of winnow.torch.save_checkpoint")

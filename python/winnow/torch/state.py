@@ -7,9 +7,11 @@ import torch
 import torch.distributed as dist
 
 from winnow._library import UsageError
+from winnow.arguments import integer, number
 from winnow.reducer import Reducer
-from winnow.torch.agree import agree_to_detach
-from winnow.torch.checkpoint import Owner, pack, unpack, warn_of_strangers
+from winnow.torch.agree import agree_to_detach, exchange
+from winnow.torch.checkpoint import (BEGINNING, Owner, expect_one_step, names_in, pack, unpack,
+                                     warn_of_strangers)
 from winnow.torch.hook import BucketReducer
 from winnow.torch.marks import Marks
 from winnow.torch.meeting import timeout_of
@@ -47,8 +49,9 @@ class State:
                  group: Optional[dist.ProcessGroup] = None, timeout: Optional[float] = None,
                  stream_priority: int = 0, nccl: Optional[Dict[str, int]] = None, **options: Any):
         self.compressor, self.options = compressor, options
-        self.stream_priority, self.nccl = stream_priority, dict(nccl or {})
-        self.group, self.timeout = group, timeout
+        self.stream_priority = integer(stream_priority, "stream_priority", -2**31, 2**31 - 1)
+        self.nccl = dict(nccl or {})
+        self.group, self.timeout = group, None if timeout is None else number(timeout, "timeout")
         self._forget()
 
     def _forget(self) -> None:
@@ -216,11 +219,36 @@ class State:
     def load_state_dict(self, *states: Dict[str, Any]) -> None:
         """Continues from a checkpoint, before the first step: from this rank's own state_dict, or,
         with another number of ranks, from those of all old ranks, in any order or in one dictionary.
-        Collective. UsageError if one is missing; a warning names parameters that the model lacks."""
+        Collective. UsageError on all ranks, with nothing loaded, if a state is missing, damaged or of
+        another step than the others; a warning names parameters that the model lacks."""
+        owner, loaded = self.owner(), False
+        saved: Set[str] = set()
+
+        def load() -> bytes:
+            nonlocal loaded
+            contents = unpack(states, owner)
+            saved.update(names_in(states))
+            self.reducer.load(*contents)
+            loaded = True
+            return contents[0][:BEGINNING]
+
+        try:
+            expect_one_step(exchange(self.group, load))
+        except UsageError:
+            if any(exchange(self.group, lambda: loaded)):
+                self._begin_anew()
+            raise
         self.marks.is_first = False
-        self.reducer.load(*unpack(states, self.owner()))
         if self._known():
-            warn_of_strangers(states, self._known())
+            warn_of_strangers(saved, self._known())
+
+    def _begin_anew(self) -> None:
+        """In the place of a reducer that has made no call. Collective."""
+        self._reducer.close()
+        self._reducer = None
+        self.reducer  # pylint: disable=pointless-statement
+        if self.marks.undoes:
+            self.reducer.begin_step()
 
     def regroup(self, group: Optional[dist.ProcessGroup]) -> None:
         """From here on the ranks of `group` (None: all) reduce, all of which were in the group so far:
