@@ -62,7 +62,8 @@ TcpPorts open_ports(const TcpSettings& settings) {
                  "TLS by the job's secret needs one: TcpOptions::secret, WINNOW_TCP_SECRET or "
                  "WINNOW_TCP_SECRET_FILE");
   const TlsContext tls(options.tls);
-  TcpPorts ports = open_ports(options.interfaces, settings.reach, PortRange::parse(options.ports));
+  const PortRange range = PortRange::parse(options.ports).without(settings.meeting_port);
+  TcpPorts ports = open_ports(options.interfaces, settings.reach, range);
   ports.credentials = credentials;
   ports.tls = tls;
   return ports;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/tcp/meeting.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string>
@@ -16,6 +17,7 @@
 #include "comm/transport/tcp/meeting_guest.hpp"
 #include "comm/transport/tcp/meeting_host.hpp"
 #include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/port_range.hpp"
 #include "comm/transport/tcp/rank_failure.hpp"
 #include "comm/transport/tcp/tcp.hpp"
 #include "kernels/exec/uncaught.hpp"
@@ -68,6 +70,16 @@ void expect_meeting(const TcpMeeting& meeting) {
   WINNOW_EXPECTS(meeting.job.find('\n') == std::string::npos, "a job's name must be one line");
 }
 
+/// The port that ranks leave to the meeting, on all hosts alike; 0: none. Those by default are so
+/// many that a smaller range leaves one.
+int port_to_leave(const TcpMeeting& meeting, const TcpOptions& options) {
+  if (meeting.size == 1) return 0;
+  const std::vector<int> ports = ports_of(meeting, credentials_of(meeting, options));
+  const PortRange range = PortRange::parse(options.ports);
+  const auto is_in_range = [&](int port) { return port >= range.first && port <= range.last; };
+  return std::ranges::all_of(ports, is_in_range) ? ports.front() : 0;
+}
+
 /// All ranks' addresses, by rank. `line`: this one's, or its RankFailure's.
 std::vector<std::string> meet(const TcpMeeting& meeting, const TcpOptions& options,
                               const std::string& line, Deadline deadline) {
@@ -89,6 +101,7 @@ std::unique_ptr<Transport> tcp_transport_by(const TcpMeeting& meeting, Deadline 
   TcpPorts ports;
   try {
     read(settings.options);
+    settings.meeting_port = port_to_leave(named, settings.options);
     ports = open_ports(settings);
   } catch (const Error& error) {
     const RankFailure failure = RankFailure::of(meeting.rank, error);

@@ -17,6 +17,7 @@ namespace winnow::comm {
 struct TcpSettings {
   TcpOptions options = {};
   Reach reach = Reach::hosts;
+  int meeting_port = 0;  // at which ranks do not listen for each other; 0: at any
 };
 
 /// Listens as the settings say; throws UsageError if they are wrong.

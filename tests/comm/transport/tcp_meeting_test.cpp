@@ -330,6 +330,38 @@ TEST(TcpMeeting, SquattersDoNotHoldTheJob) {
   answers.join();
 }
 
+/// Of two ranks that listen for each other at these ports.
+std::vector<std::string> sums_at_ports(const TcpMeeting& job, const std::string& ports) {
+  return sums_of_job(job, 1, std::vector<TcpOptions>(2, {.ports = ports}));
+}
+
+// Else they would take it before rank 0 does, and never meet.
+TEST(TcpMeeting, RanksLeaveItsPortToIt) {
+  const int port = free_port();
+  for (const int first : {port, port - 1, port - 2}) {
+    const std::string ports = std::to_string(first) + "-" + std::to_string(first + 2);
+    EXPECT_THAT(sums_at_ports({.host = "localhost", .port = port, .job = "leaves"}, ports),
+                Each("2"))
+        << first - port;
+  }
+  const std::string alone = std::to_string(port) + "-" + std::to_string(port);
+  EXPECT_THAT(sums_at_ports({.host = "localhost", .port = port, .job = "leaves"}, alone),
+              Each(AllOf(HasSubstr("WINNOW_TCP_PORTS has only the port at which ranks meet"),
+                         HasSubstr(std::to_string(port)))));
+}
+
+// By default there are several, and other programs may have all but two of them.
+TEST(TcpMeeting, RanksLeaveItOneOfItsPortsByDefault) {
+  const TcpMeeting job{.host = "127.0.0.1", .size = 2, .job = "leaves one"};
+  const int left = comm::ports_of(job, comm::credentials_of(job, {})).front();
+  const int other = left == TcpMeeting::kDefaultPort ? left + 1 : TcpMeeting::kDefaultPort;
+  std::vector<comm::Socket> taken;
+  for (int port = TcpMeeting::kDefaultPort; port < TcpMeeting::kDefaultPort + TcpMeeting::kPorts;
+       ++port)
+    if (port != left && port != other) taken.push_back(listen_at_port(port));
+  EXPECT_THAT(sums_at_ports(job, "29555-29570"), Each("2"));
+}
+
 /// An address of this machine that is not loopback's, or "" if there is none.
 std::string address_of_network() {
   for (const comm::Endpoint& endpoint : comm::local_endpoints(""))
