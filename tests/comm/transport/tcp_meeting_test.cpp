@@ -509,6 +509,59 @@ TEST(TcpMeeting, ReadsTheEnvironmentOfTorchrun) {
               ThrowsMessage<UsageError>(HasSubstr("MASTER_ADDR")));
 }
 
+/// What two ranks throw if one of them has another variable.
+std::vector<std::string> thrown_by_ranks(int wrong, const Variables& right,
+                                         const std::pair<const char*, const char*>& other) {
+  std::vector<TcpMeeting> meetings;
+  for (int rank = 0; rank < 2; ++rank) {
+    Variables variables = right;
+    const std::string number = std::to_string(rank);
+    variables.emplace_back("MASTER_ADDR", "localhost");
+    variables.emplace_back("WORLD_SIZE", "2");
+    variables.emplace_back("RANK", number.c_str());
+    if (rank == wrong) variables.push_back(other);
+    const Environment environment(variables);
+    meetings.push_back(TcpMeeting::from_environment());
+  }
+  return thrown_by_meeting(meetings, Deadline::after(std::chrono::seconds(20)));
+}
+
+// It goes where the others most likely are: to the number within the text, and to the ports that
+// jobs have by default; with the first line of the name.
+TEST(TcpMeeting, AWrongPortOrNameOfOneRankIsAnErrorOnAll) {
+  const std::string far = std::to_string(free_port()), meant = ' ' + far;
+  const std::string job = "wrong " + std::to_string(::getpid()), lines = job + "\nand more";
+  struct Case {
+    const char* port;  // of the other rank
+    std::pair<const char*, const char*> wrong;
+  };
+  for (const int rank : {0, 1}) {
+    const auto expect = [&](const Case& c) {
+      Variables right{{"WINNOW_TCP_JOB", job.c_str()}};
+      if (c.port != nullptr) right.emplace_back("WINNOW_TCP_PORT", c.port);
+      EXPECT_THAT(
+          thrown_by_ranks(rank, right, c.wrong),
+          Each(AllOf(HasSubstr("rank " + std::to_string(rank) + ": "), HasSubstr(c.wrong.first))))
+          << c.wrong.second;
+    };
+    for (const char* const port : {"abc", "-1", "65536", "", " 29556"}) {
+      expect({nullptr, {"WINNOW_TCP_PORT", port}});
+      expect({"29556", {"WINNOW_TCP_PORT", port}});
+    }
+    expect({far.c_str(), {"WINNOW_TCP_PORT", meant.c_str()}});
+    expect({far.c_str(), {"WINNOW_TCP_JOB", lines.c_str()}});
+  }
+}
+
+// It cannot know where they are.
+TEST(TcpMeeting, ARankWithAWrongPortDoesNotLookForTheOthersForLong) {
+  const auto refuses = [](const TcpMeeting& meeting, const char* why) {
+    EXPECT_THAT(thrown_by_meeting({meeting}, Deadline::never()), Each(HasSubstr(why)));
+  };
+  refuses({.host = "localhost", .port = 65536, .rank = 1, .size = 2, .job = "nobody's"},
+          "rank 1: port 65536");
+}
+
 // What launchers say tells two jobs of a host apart.
 TEST(TcpMeeting, JobsOfDifferentLaunchesHaveDifferentNames) {
   const Environment rank(Variables{{"MASTER_ADDR", "node-3"}, {"RANK", "0"}, {"WORLD_SIZE", "2"}});
