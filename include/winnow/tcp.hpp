@@ -52,7 +52,8 @@ struct TcpTls {
   };
   Mode mode = Mode::off;
   /// PEM files, for Mode::certificates: this rank's certificate with the chain behind it and its
-  /// key, and the authorities whose certificates it accepts, whatever name they are for.
+  /// key, and the authorities whose certificates it accepts, whatever name they are for. Its own
+  /// must be one of these. Read once; duplicates of a transport need them no more.
   std::string certificate = {}, key = {}, authority = {};
 };
 
