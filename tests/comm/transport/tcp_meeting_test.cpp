@@ -636,6 +636,19 @@ TEST(TcpOptions, MisspeltVariablesAreRefused) {
   refuses("WINNOW_SOCKETS_IFNAME", "WINNOW_SOCKET_IFNAME");
   refuses("WINNOW_TLS", "WINNOW_TCP_TLS");
   refuses("WINNOW_SECRET", "WINNOW_TCP_SECRET");
+  refuses("WINNOW_TCP_TLS_CA", "WINNOW_TCP_TLS_AUTHORITY");
+  refuses("WINNOW_TCP_CERT", "WINNOW_TCP_TLS_CERTIFICATE");
+  refuses("WINNOW_TCP_KEY", "WINNOW_TCP_TLS_KEY");
+  refuses("WINNOW_TCP_HOST", "WINNOW_SOCKET_IFNAME");
+  refuses("WINNOW_TCP_INTERFACE", "WINNOW_SOCKET_IFNAME");
+  refuses("WINNOW_TCP_SOCKET_IFNAMES", "WINNOW_SOCKET_IFNAME");
+  refuses("WINNOW_TCP_PSK", "WINNOW_TCP_SECRET");
+  for (const char* far : {"WINNOW_TCP_HOST_TIMEOUT", "WINNOW_TCP_FOO", "WINNOW_TCP_"}) {
+    const Environment wrong(Variables{{far, "x"}});
+    EXPECT_THAT([] { (void)TcpOptions::from_environment(); },
+                ThrowsMessage<UsageError>(HasSubstr("known are WINNOW_SOCKET_IFNAME, ")))
+        << far;
+  }
   for (const char* other : {"WINNOW_ROOT", "WINNOW_DIR", "WINNOW_COMPRESSOR", "WINNOW_LIBRARY"}) {
     const Environment set(Variables{{other, "x"}});
     EXPECT_NO_THROW((void)TcpOptions::from_environment()) << other;
