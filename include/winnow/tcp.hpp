@@ -70,6 +70,7 @@ struct TcpOptions {
   TcpTls tls = {};
   /// Where a rank may listen for connections, for a firewall: "29600-29699", both included; empty:
   /// the system chooses. A rank holds a port for each address of its host only while ranks connect.
+  /// The port of a TcpMeeting is left to it.
   std::string ports = {};
 
   /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME and `ports` from WINNOW_TCP_PORTS,
