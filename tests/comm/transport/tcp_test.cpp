@@ -132,7 +132,7 @@ TEST(TcpAddress, ErrorsDoNotShowItsRandomNumber) {
   const std::string good = "winnow-tcp-2;" + number + ";0123456789abcdef;10.0.0.1:4000";
   for (const std::string& text :
        {good + ' ', ' ' + good, good.substr(1), good.substr(0, 30), good.substr(20),
-        std::string(good).insert(25, " "), good + '\n' + good}) {
+        std::string(good).insert(25, " "), std::string(good).append(1, '\n').append(good)}) {
     EXPECT_THAT([&] { (void)TcpAddress::parse(text); },
                 ThrowsMessage<UsageError>(AllOf(HasSubstr("no address of a TcpListener"),
                                                 testing::Not(HasSubstr(number.substr(0, 8))),
