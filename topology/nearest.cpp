@@ -9,18 +9,20 @@
 
 namespace winnow {
 
-/// One row of the table of distances at a time: row[j] is the distance between the first i
+/// Three rows of the table of distances at a time: row[j] is the distance between the first i
 /// characters of a and the first j of b.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> row(b.size() + 1), above(row), second(row);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];  // row i - 1, column j - 1
+    second.swap(above);
+    above.swap(row);
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+      const std::size_t replaced = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({replaced, above[j] + 1, row[j - 1] + 1});
+      const bool is_swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (is_swap) row[j] = std::min(row[j], second[j - 2] + 1);
     }
   }
   return row.back();
@@ -35,19 +37,26 @@ std::string_view nearest_word(std::string_view word, std::span<const std::string
   const auto nearest = std::ranges::min_element(
       known, {}, [&](std::string_view other) { return edit_distance(word, other); });
   if (nearest == known.end()) return {};
-  const bool is_near = 2 * edit_distance(word, *nearest) <= std::max(word.size(), nearest->size());
+  const bool is_near = 3 * edit_distance(word, *nearest) <= std::max(word.size(), nearest->size());
   return is_near ? *nearest : std::string_view{};
 }
 
-std::string advice(std::string_view word, std::span<const std::string_view> known) {
-  const std::string_view meant = nearest_word(word, known);
-  if (!meant.empty()) return "did you mean '" + std::string(meant) + "'?";
+std::string hint_of(std::string_view meant) {
+  return "did you mean '" + std::string(meant) + "'?";
+}
+
+std::string list_of(std::span<const std::string_view> known) {
   std::string text = "known are";
   for (const std::string_view& one : known) {
     text += &one == known.data() ? " " : ", ";
     text += one;
   }
   return text;
+}
+
+std::string advice(std::string_view word, std::span<const std::string_view> known) {
+  const std::string_view meant = nearest_word(word, known);
+  return meant.empty() ? list_of(known) : hint_of(meant);
 }
 
 }  // namespace winnow

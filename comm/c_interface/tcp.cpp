@@ -15,6 +15,7 @@
 #include "comm/transport/crypto.hpp"
 #include "comm/transport/tcp/environment.hpp"
 #include "comm/transport/tcp/meeting.hpp"
+#include "comm/transport/tcp/rank_failure.hpp"
 #include "comm/transport/tls.hpp"
 
 using winnow::comm::deadline_of;
@@ -152,8 +153,10 @@ int winnow_tcp_transport_with(const winnow_tcp_meeting* meeting, const winnow_tc
     const auto read = [&](winnow::TcpOptions& mine) { read_options(options, mine); };
     winnow::TcpMeeting where = meeting_of(meeting);
     where.stop = stop_of(options);
-    made = new winnow_transport{winnow::comm::tcp_transport_by(
-        where, deadline_of(seconds), {.secret = secret_of(options)}, read)};
+    const std::string secret =
+        winnow::comm::named_by_rank(where.rank, [&] { return secret_of(options); });
+    made = new winnow_transport{
+        winnow::comm::tcp_transport_by(where, deadline_of(seconds), {.secret = secret}, read)};
   });
 }
 

@@ -11,6 +11,7 @@
 #include "comm/plan/presets.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "compress/compressor.hpp"
+#include "topology/nearest.hpp"
 #include "topology/words.hpp"
 
 namespace winnow::comm {
@@ -192,6 +193,12 @@ std::vector<OptionWord> cut_option_words(std::string_view text,
   std::vector<OptionWord> words;
   for (Rest rest(text, names); !rest.at_end();) words.push_back(rest.next());
   return words;
+}
+
+std::string_view nearest_elsewhere(std::string_view name) {
+  std::array<std::string_view, std::size(kUnderOtherNames)> names;
+  std::ranges::transform(kUnderOtherNames, names.begin(), &Elsewhere::name);
+  return nearest_word(name, names);
 }
 
 std::string option_elsewhere(std::string_view name, std::string_view value) {

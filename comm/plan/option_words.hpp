@@ -24,5 +24,7 @@ std::vector<OptionWord> cut_option_words(std::string_view text,
 /// A hint for an unknown option name that other libraries use: how to write it here. Empty if the
 /// name is unknown everywhere.
 std::string option_elsewhere(std::string_view name, std::string_view value);
+/// The nearest of the names that option_elsewhere knows; empty if none is near.
+std::string_view nearest_elsewhere(std::string_view name);
 
 }  // namespace winnow::comm

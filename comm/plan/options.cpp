@@ -333,7 +333,10 @@ Options Options::parse(std::string_view text, const Options& base) {
   for (const auto& [name, value] : comm::cut_option_words(text, kNames)) {
     const Key* const key = find_key(name);
     if (key == nullptr) {
-      const std::string elsewhere = comm::option_elsewhere(name, value);
+      std::string elsewhere = comm::option_elsewhere(name, value);
+      const std::string_view other = comm::nearest_elsewhere(name);
+      if (elsewhere.empty() && !other.empty() && nearest_word(name, kNames).empty())
+        elsewhere = comm::option_elsewhere(other, value);
       fail_usage("unknown option '" + name + "'; " +
                  (elsewhere.empty() ? advice(name, kNames) : "write " + elsewhere));
     }

@@ -19,6 +19,10 @@ struct SslContext;
 struct SslSession;
 struct SslMethod;
 struct SslCipher;
+struct X509;
+struct X509Store;
+struct X509StoreContext;
+struct X509Stack;
 using UseSession = int(Ssl*, const EvpMd*, const unsigned char** identity, std::size_t* bytes,
                        SslSession**);
 using FindSession = int(Ssl*, const unsigned char* identity, std::size_t bytes, SslSession**);
@@ -38,6 +42,13 @@ struct LibCrypto {
   void (*clear_errors)() = library["ERR_clear_error"];
   const char* (*reason)(unsigned long) = library["ERR_reason_error_string"];
   const char* (*verify_text)(long) = library["X509_verify_cert_error_string"];
+  X509StoreContext* (*new_check)() = library["X509_STORE_CTX_new"];
+  void (*free_check)(X509StoreContext*) = library["X509_STORE_CTX_free"];
+  int (*begin_check)(X509StoreContext*, X509Store*, X509*,
+                     X509Stack* chain) = library["X509_STORE_CTX_init"];
+  int (*check)(X509StoreContext*) = library["X509_verify_cert"];
+  int (*check_error)(const X509StoreContext*) = library["X509_STORE_CTX_get_error"];
+  int (*check_depth)(const X509StoreContext*) = library["X509_STORE_CTX_get_error_depth"];
 };
 
 /// Functions of libssl, which implements TLS.
@@ -63,6 +74,8 @@ struct LibSsl {
   int (*check_key)(const SslContext*) = library["SSL_CTX_check_private_key"];
   int (*load_authority)(SslContext*, const char*,
                         const char*) = library["SSL_CTX_load_verify_locations"];
+  X509* (*certificate)(const SslContext*) = library["SSL_CTX_get0_certificate"];
+  X509Store* (*authority)(const SslContext*) = library["SSL_CTX_get_cert_store"];
   void (*set_use_session)(SslContext*,
                           UseSession*) = library["SSL_CTX_set_psk_use_session_callback"];
   void (*set_find_session)(SslContext*,

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
-#include <filesystem>
 #include <system_error>
 #include <utility>
 #include <winnow/error.hpp>
@@ -21,14 +21,16 @@
 namespace winnow::comm {
 namespace {
 
-constexpr int kVersion = 0x0304;          // TLS1_3_VERSION
-constexpr int kPem = 1;                   // SSL_FILETYPE_PEM
-constexpr int kVerify = 1 | 2;            // SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
-constexpr int kSetMode = 33;              // SSL_CTRL_MODE
-constexpr long kModes = 1 | 2;            // partial writes, of buffers that move
-constexpr int kSetReadAhead = 41;         // SSL_CTRL_SET_READ_AHEAD
-constexpr int kSetMinVersion = 123;       // SSL_CTRL_SET_MIN_PROTO_VERSION
-constexpr unsigned long kKernel = 8;      // SSL_OP_ENABLE_KTLS
+constexpr int kVersion = 0x0304;                // TLS1_3_VERSION
+constexpr int kPem = 1;                         // SSL_FILETYPE_PEM
+constexpr int kVerify = 1 | 2;                  // SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+constexpr int kSetMode = 33;                    // SSL_CTRL_MODE
+constexpr long kModes = 1 | 2;                  // partial writes, of buffers that move
+constexpr int kSetReadAhead = 41;               // SSL_CTRL_SET_READ_AHEAD
+constexpr int kSetMinVersion = 123;             // SSL_CTRL_SET_MIN_PROTO_VERSION
+constexpr int kGetChain = 115;                  // SSL_CTRL_GET_CHAIN_CERTS
+constexpr int kNotYetValid = 9, kExpired = 10;  // X509_V_ERR_CERT_*
+constexpr unsigned long kKernel = 8;            // SSL_OP_ENABLE_KTLS
 constexpr unsigned long kShortEnd = 128;  // SSL_OP_IGNORE_UNEXPECTED_EOF: lengths travel in frames
 constexpr int kWantsRead = 2, kWantsWrite = 3, kSystemCall = 5, kEnd = 6;  // SSL_ERROR_*
 constexpr std::array<unsigned char, 2> kAes128{0x13, 0x01};                // TLS_AES_128_GCM_SHA256
@@ -60,14 +62,16 @@ void expect_done(int returned, const char* what) {
   if (returned != 1) throw CommError(std::string(what) + ": " + reason_of_errors());
 }
 
-/// Before OpenSSL does: it does not say why it cannot.
+/// Before OpenSSL does: it does not say why it cannot, and would wait for who writes to a pipe.
 void expect_readable(const char* what, const std::string& path) {
-  const std::string named = std::string("TLS: ").append(what).append(" '").append(path) + "': ";
-  std::error_code error;
+  const std::string named = std::string("TLS: ").append(what).append(" '").append(path) + "'";
+  struct stat status {};
+  WINNOW_EXPECTS(::stat(path.c_str(), &status) == 0,
+                 named + ": " + std::generic_category().message(errno));
+  WINNOW_EXPECTS(S_ISREG(status.st_mode), named + " is no regular file");
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  WINNOW_EXPECTS(file >= 0, named + std::generic_category().message(errno));
+  WINNOW_EXPECTS(file >= 0, named + ": " + std::generic_category().message(errno));
   ::close(file);
-  WINNOW_EXPECTS(!std::filesystem::is_directory(path, error), named + "is a directory");
 }
 
 /// OpenSSL would ask for a passphrase on the terminal, past every deadline.
@@ -97,6 +101,27 @@ void expect_files(const TcpTls& options) {
   }
 }
 
+/// As other ranks will check it, if they have the same authorities: the one whose certificate is
+/// wrong would learn least of it. For no purpose, as it is for both ends.
+void expect_certified(SslContext* context, const TcpTls& options) {
+  const LibCrypto& crypto = libcrypto();
+  const std::unique_ptr<X509StoreContext, void (*)(X509StoreContext*)> check(crypto.new_check(),
+                                                                             crypto.free_check);
+  X509Stack* chain = nullptr;
+  (void)libssl().control(context, kGetChain, 0, &chain);
+  if (check == nullptr || crypto.begin_check(check.get(), libssl().authority(context),
+                                             libssl().certificate(context), chain) != 1)
+    throw CommError("X509_STORE_CTX_init: " + reason_of_errors());
+  if (crypto.check(check.get()) == 1) return;
+  const int error = crypto.check_error(check.get());
+  const bool is_late = error == kNotYetValid || error == kExpired;
+  std::string text = "TLS: the certificate '" + options.certificate + "'";
+  if (is_late && crypto.check_depth(check.get()) > 0) text += ", one behind it";
+  if (!is_late) text += " is not of the authority '" + options.authority + "'";
+  crypto.clear_errors();
+  fail_usage(text + ": " + crypto.verify_text(error));
+}
+
 void use_files(SslContext* context, const TcpTls& options) {
   const LibSsl& ssl = libssl();
   expect_readable("the certificate", options.certificate);
@@ -116,6 +141,7 @@ void use_files(SslContext* context, const TcpTls& options) {
   expect_file(ssl.check_key(context), "the key", options.key);
   expect_file(ssl.load_authority(context, options.authority.c_str(), nullptr), "the authority",
               options.authority);
+  expect_certified(context, options);
   ssl.set_verify(context, kVerify, nullptr);
 }
 

@@ -29,7 +29,8 @@ class TlsContext {
   /// None: is_on() is false.
   TlsContext() = default;
   /// Throws UsageError if there is no libssl; if a file is missing, no PEM file or does not match;
-  /// and for files that the mode does not use.
+  /// if the certificate is not valid now, or not of the authority; and for files that the mode does
+  /// not use.
   explicit TlsContext(const TcpTls& options);
 
   bool is_on() const { return context_ != nullptr; }

@@ -52,7 +52,8 @@ struct TcpTls {
   };
   Mode mode = Mode::off;
   /// PEM files, for Mode::certificates: this rank's certificate with the chain behind it and its
-  /// key, and the authorities whose certificates it accepts, whatever name they are for.
+  /// key, and the authorities whose certificates it accepts, whatever name they are for. Its own
+  /// must be one of these. Read once; duplicates of a transport need them no more.
   std::string certificate = {}, key = {}, authority = {};
 };
 
@@ -69,6 +70,7 @@ struct TcpOptions {
   TcpTls tls = {};
   /// Where a rank may listen for connections, for a firewall: "29600-29699", both included; empty:
   /// the system chooses. A rank holds a port for each address of its host only while ranks connect.
+  /// The port of a TcpMeeting is left to it.
   std::string ports = {};
 
   /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME and `ports` from WINNOW_TCP_PORTS,
@@ -133,6 +135,9 @@ struct TcpMeeting {
   /// Null, or a number that is 0. If another thread changes it while ranks are still to come, the
   /// meeting throws CommError and listens no more; ranks that have come to rank 0 learn of it.
   const std::atomic<std::int32_t>* stop = nullptr;
+  /// Not empty: why this rank cannot know the rest. tcp_transport() throws it as a UsageError, on
+  /// all ranks that it finds.
+  std::string problem = {};
 
   static constexpr int kDefaultPort = 29555, kPorts = 16;
   /// torchrun's RANK, WORLD_SIZE and MASTER_ADDR, and WINNOW_TCP_PORT. Its MASTER_PORT is taken by
@@ -140,16 +145,18 @@ struct TcpMeeting {
   /// torchrun's TORCHELASTIC_RUN_ID, MASTER_PORT and, of a single agent,
   /// TORCHELASTIC_RESTART_COUNT; SLURM_JOB_ID, PBS_JOBID, LSB_JOBID and FLUX_JOB_ID; without
   /// torchrun also SLURM_STEP_ID and PMIx's PMIX_NAMESPACE. Throws UsageError if one of the first
-  /// three is missing or is no number.
+  /// three is missing or is no number; a WINNOW_TCP_PORT that is none is a `problem`.
   static TcpMeeting from_environment();
 };
 
 /// Meets, then connects as a TcpListener. Collective. Ranks may come in any order. Throws
-/// UsageError for a wrong `meeting`, and CommError on a rank whose number another process has
-/// already, while the others go on; otherwise as TcpListener. If options or variables of one rank
-/// do not let it listen (an interface, a port, a file of TLS), every rank throws its error, which
-/// names it, when it has come to the meeting; the rank itself waits up to its deadline to tell the
-/// others. It alone throws if its secret cannot be read or used: it could prove nothing to them.
+/// UsageError for a rank that is not of the size, and CommError on a rank whose number another
+/// process has already, while the others go on; otherwise as TcpListener. If options or variables
+/// of one rank do not let it listen (an interface, a port, a file of TLS), every rank throws its
+/// error, which names it, when it has come to the meeting; the rank itself waits up to its deadline
+/// to tell the others. With a wrong port, or a job of several lines, it looks for them for 5
+/// seconds at most, by the first line and at the ports by default. It alone throws if its secret
+/// cannot be read or used: it could prove nothing to them.
 std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline deadline,
                                          const TcpOptions& options);
 /// With TcpOptions::from_environment().

@@ -20,9 +20,17 @@ TEST(NearestWord, HasFewestEdits) {
   EXPECT_EQ(nearest_word("topk", {}), "");
 }
 
+TEST(NearestWord, SwappedCharactersAreOneEdit) {
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("tokp", "topk"), 1U);
+  EXPECT_EQ(edit_distance("ab", "ba"), 1U);
+  EXPECT_EQ(edit_distance("abcd", "badc"), 2U);
+}
+
 TEST(NearestWord, IsNoneWhereNoneIsNear) {
   constexpr std::string_view kKnown[] = {"none", "topk", "0"};
-  for (const char* word : {"", "2", "xxxx", "unknown"}) {
+  for (const char* word : {"", "2", "xxxx", "unknown", "tk"}) {
     EXPECT_EQ(nearest_word(word, kKnown), "") << word;
     EXPECT_EQ(advice(word, kKnown), "known are none, topk, 0") << word;
   }

@@ -51,6 +51,23 @@ bool read_hex(std::string_view text, Number& number) {
   return text.size() == 2 * sizeof number && error == std::errc() && last == end;
 }
 
+/// A wrong text, for an error, without what may be a part of an address's random number: who has it
+/// may join, and errors lie in logs. An error's text in the place of an address stays as it is.
+std::string shown(std::string_view text) {
+  const std::size_t most = text.find("winnow-tcp") == std::string_view::npos ? 15 : 7;
+  constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
+  std::string masked;
+  while (!text.empty() && masked.size() < kMostShown) {
+    const std::size_t digits = std::min(text.find_first_not_of(kDigits), text.size());
+    masked += digits > most ? std::string_view("...") : text.substr(0, digits);
+    text.remove_prefix(digits);
+    const std::size_t others = std::min(text.find_first_of(kDigits), text.size());
+    masked += text.substr(0, others);
+    text.remove_prefix(others);
+  }
+  return printable(std::string_view(masked).substr(0, kMostShown));
+}
+
 }  // namespace
 
 std::string TcpAddress::text() const {
@@ -82,8 +99,7 @@ TcpAddress TcpAddress::parse(std::string_view text) {
     good = endpoint.has_value();
     if (good) address.endpoints.push_back(*endpoint);
   }
-  WINNOW_EXPECTS(good,
-                 "'" + printable(text.substr(0, kMostShown)) + "' is no address of a TcpListener");
+  WINNOW_EXPECTS(good, "'" + shown(text) + "' is no address of a TcpListener");
   return address;
 }
 

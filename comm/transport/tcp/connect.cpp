@@ -61,8 +61,9 @@ TcpPorts open_ports(const TcpSettings& settings) {
   WINNOW_EXPECTS(options.tls.mode != TcpTls::Mode::secret || credentials.are_secret(),
                  "TLS by the job's secret needs one: TcpOptions::secret, WINNOW_TCP_SECRET or "
                  "WINNOW_TCP_SECRET_FILE");
-  const TlsContext tls(options.tls);
-  TcpPorts ports = open_ports(options.interfaces, settings.reach, PortRange::parse(options.ports));
+  const TlsContext tls = settings.tls ? *settings.tls : TlsContext(options.tls);
+  const PortRange range = PortRange::parse(options.ports).without(settings.meeting_port);
+  TcpPorts ports = open_ports(options.interfaces, settings.reach, range);
   ports.credentials = credentials;
   ports.tls = tls;
   return ports;
@@ -77,8 +78,9 @@ std::unique_ptr<Transport> tcp_transport_at(TcpPorts ports, int rank,
     secure(links, rank, ports.tls, deadline);
     Socket bell = make_bell();
     share_memory(links, bell, deadline);
-    return tcp_transport_over(rank, nodes_of(addresses), std::move(links), std::move(bell),
-                              settings);
+    TcpSettings kept = settings;  // a duplicate needs no file again, which may be gone
+    kept.tls = ports.tls;
+    return tcp_transport_over(rank, nodes_of(addresses), std::move(links), std::move(bell), kept);
   } catch (const Error& error) {  // of this rank alone, perhaps: others have no other way to know
     for (TcpLink& link : links)
       if (link.control.is_open()) (void)link.control.send(NoteKind::abort, reason_of(error));

@@ -140,28 +140,28 @@ std::vector<Endpoint> local_endpoints(std::string_view interfaces, Reach reach) 
   if (::getifaddrs(&first) != 0) fail_system("getifaddrs", errno);
   const std::unique_ptr<ifaddrs, FreeInterfaces> owner(first);
   std::vector<Endpoint> found;
-  std::string names;  // of what there is
+  std::string names;  // of those that would do
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const sa_family_t family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    if (!is_named(names, entry->ifa_name)) {
-      if (!names.empty()) names += ',';
-      names += entry->ifa_name;
-    }
-    if (!interfaces.empty() && !is_named(interfaces, entry->ifa_name)) continue;
     if (family == AF_INET6 &&
         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr))
       continue;
     const Endpoint endpoint(entry->ifa_addr, bytes_of_address(family));
-    if (reach == Reach::hosts || endpoint.is_local()) found.push_back(endpoint);
+    if (reach == Reach::machine && !endpoint.is_local()) continue;
+    if (!is_named(names, entry->ifa_name)) {
+      if (!names.empty()) names += ',';
+      names += entry->ifa_name;
+    }
+    if (interfaces.empty() || is_named(interfaces, entry->ifa_name)) found.push_back(endpoint);
   }
   const sockaddr unnamed{.sa_family = AF_UNIX, .sa_data = {}};
   found.insert(found.begin(), Endpoint(&unnamed, sizeof unnamed.sa_family));  // bind() names it
   WINNOW_EXPECTS(found.size() > 1,
                  "no network interface '" + std::string(interfaces) + "' with " +
-                     (reach == Reach::machine ? "a loopback address" : "an address") +
-                     " is up; there are " + names);
+                     (reach == Reach::machine ? "a loopback address" : "an address") + " is up; " +
+                     (names.empty() ? "none is" : "there are " + names));
   return found;
 }
 

@@ -11,8 +11,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <winnow/error.hpp>
 
 #include "comm/transport/tcp/socket.hpp"
@@ -58,27 +60,79 @@ TcpTls tls_of_environment() {
   return tls;
 }
 
+constexpr std::string_view kAny = "WINNOW_", kTcp = "WINNOW_TCP_";
+
 constexpr std::array<std::string_view, 10> kVariables = {
     "WINNOW_SOCKET_IFNAME", "WINNOW_TCP_JOB",           "WINNOW_TCP_PORT",
     "WINNOW_TCP_PORTS",     "WINNOW_TCP_SECRET",        "WINNOW_TCP_SECRET_FILE",
     "WINNOW_TCP_TLS",       "WINNOW_TCP_TLS_AUTHORITY", "WINNOW_TCP_TLS_CERTIFICATE",
     "WINNOW_TCP_TLS_KEY"};
 
+/// What others call them, behind WINNOW_TCP_.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"AUTHORITY", "WINNOW_TCP_TLS_AUTHORITY"},
+    {"CA", "WINNOW_TCP_TLS_AUTHORITY"},
+    {"CA_FILE", "WINNOW_TCP_TLS_AUTHORITY"},
+    {"CERT", "WINNOW_TCP_TLS_CERTIFICATE"},
+    {"CERT_FILE", "WINNOW_TCP_TLS_CERTIFICATE"},
+    {"CERTIFICATE", "WINNOW_TCP_TLS_CERTIFICATE"},
+    {"KEY", "WINNOW_TCP_TLS_KEY"},
+    {"KEY_FILE", "WINNOW_TCP_TLS_KEY"},
+    {"HOST", "WINNOW_SOCKET_IFNAME"},
+    {"INTERFACE", "WINNOW_SOCKET_IFNAME"},
+    {"INTERFACES", "WINNOW_SOCKET_IFNAME"},
+    {"IFNAME", "WINNOW_SOCKET_IFNAME"},
+    {"SOCKET_IFNAME", "WINNOW_SOCKET_IFNAME"},
+    {"PSK", "WINNOW_TCP_SECRET"},
+    {"PASSWORD", "WINNOW_TCP_SECRET"},
+    {"JOB_ID", "WINNOW_TCP_JOB"},
+    {"MASTER_PORT", "WINNOW_TCP_PORT"},
+    {"PORT_RANGE", "WINNOW_TCP_PORTS"}};
+
+bool is_known(std::string_view name) {
+  return std::ranges::find(kVariables, name) != kVariables.end();
+}
+
+/// The variable that is meant by a name which begins with WINNOW_TCP_ and is none; empty if none is
+/// near. What all begin with makes none nearer.
+std::string_view meant_by(std::string_view name) {
+  constexpr std::string_view kTls = "TLS_";
+  std::string_view rest = name.substr(kTcp.size());
+  std::array<std::string_view, kVariables.size()> rests;
+  std::ranges::transform(kVariables, rests.begin(), [](std::string_view known) {
+    return known.substr(known.starts_with(kTcp) ? kTcp.size() : kAny.size());
+  });
+  const std::string_view near = nearest_word(rest, rests);
+  if (rest.starts_with(kTls)) rest.remove_prefix(kTls.size());
+  const auto other =
+      std::ranges::find(kOtherNames, rest, [](const auto& names) { return names.first; });
+  if (other != std::end(kOtherNames)) return other->second;
+  if (near.empty()) return {};
+  return kVariables[static_cast<std::size_t>(std::ranges::find(rests, near) - rests.begin())];
+}
+
+/// A variable that is probably meant by another name; empty if the name may be anybody's.
+std::string_view meant_by_other(std::string_view name) {
+  const std::string whole = std::string(kTcp).append(name.substr(kAny.size()));
+  const auto known = std::ranges::find(kVariables, whole);
+  if (known != kVariables.end()) return *known;
+  constexpr std::size_t kNear = 2;  // edits
+  const auto distance = [&](std::string_view one) { return edit_distance(name, one); };
+  const std::string_view near = std::ranges::min(kVariables, {}, distance);
+  return distance(near) <= kNear ? near : std::string_view();
+}
+
 /// A job whose TLS is misspelt would travel in the clear, and one whose secret is would be open.
 void expect_no_strangers() {
-  constexpr std::string_view kAny = "WINNOW_", kTcp = "WINNOW_TCP";
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view variable(*entry);
     const std::string_view name = variable.substr(0, variable.find('='));
-    const auto is_known = [](std::string_view word) {
-      return std::ranges::find(kVariables, word) != kVariables.end();
-    };
     if (!name.starts_with(kAny) || is_known(name)) continue;
-    const std::string whole = std::string(kTcp).append(name.substr(kAny.size() - 1));
-    const std::string_view meant = is_known(whole) ? whole : nearest_word(name, kVariables);
-    WINNOW_EXPECTS(!is_known(whole) && !name.starts_with(kTcp) && edit_distance(name, meant) > 2,
+    const bool is_ours = name.starts_with(kTcp);
+    const std::string_view meant = is_ours ? meant_by(name) : meant_by_other(name);
+    WINNOW_EXPECTS(!is_ours && meant.empty(),
                    "unknown environment variable '" + std::string(name) + "'; " +
-                       advice(meant.empty() ? name : meant, kVariables));
+                       (meant.empty() ? list_of(kVariables) : hint_of(meant)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <iterator>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -41,8 +42,9 @@ void expect_wanted(const TcpMeeting& meeting) {
 }
 
 std::vector<int> ports_of(const TcpMeeting& meeting, const Credentials& credentials) {
-  if (meeting.port != 0) return {meeting.port};
   std::vector<int> ports;
+  if (meeting.port != 0) ports.push_back(meeting.port);
+  if (meeting.port != 0 && meeting.problem.empty()) return ports;
   const auto first = std::to_integer<int>(credentials.derive("the first port").prove({}).front());
   for (int i = 0; i < TcpMeeting::kPorts; ++i)
     ports.push_back(TcpMeeting::kDefaultPort + (first + i) % TcpMeeting::kPorts);
@@ -128,26 +130,29 @@ void MeetingHost::listen(Deadline deadline) {
   fail_system("rank 0 cannot listen at port " + ports, error_);
 }
 
+// With a problem, it does not know at which the others look for it.
 bool MeetingHost::try_to_listen() {
-  return std::ranges::any_of(ports_, [this](int port) { return try_to_listen_at(port); });
+  const auto listens = [this](int port) { return try_to_listen_at(port); };
+  if (meeting_.problem.empty()) return std::ranges::any_of(ports_, listens);
+  return std::ranges::count_if(ports_, listens) > 0;
 }
 
 // At all addresses or, if another process has one of them, at none: ranks would meet there, too.
 bool MeetingHost::try_to_listen_at(int port) {
-  listening_.clear();
+  std::vector<Socket> sockets;
   for (const Endpoint& endpoint : endpoints_) {
     Socket socket = listen_at(endpoint.at_port(port));
     if (!socket.is_open()) {
       error_ = errno;
       if (has_too_many_files(error_)) fail_for_files("a meeting cannot listen", error_);
       if (error_ != EADDRINUSE) continue;
-      listening_.clear();
       return false;
     }
-    listening_.push_back(std::move(socket));
+    sockets.push_back(std::move(socket));
   }
   port_ = port;
-  return !listening_.empty();
+  std::ranges::move(sockets, std::back_inserter(listening_));
+  return !sockets.empty();
 }
 
 void MeetingHost::accept_all() {

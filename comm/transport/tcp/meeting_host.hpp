@@ -28,7 +28,8 @@ namespace winnow::comm {
 
 /// The credentials of a meeting.
 Credentials credentials_of(const TcpMeeting& meeting, const TcpOptions& options);
-/// The ports at which rank 0 may listen, in the order in which all ranks try them.
+/// The ports at which rank 0 may listen, in the order in which all ranks try them; those at which
+/// others may look for it, if this rank has a problem.
 std::vector<int> ports_of(const TcpMeeting& meeting, const Credentials& credentials);
 
 /// Whether another thread has stopped the meeting.
@@ -59,7 +60,7 @@ class MeetingHost {
   };
   void listen(Deadline deadline);
   bool try_to_listen();
-  bool try_to_listen_at(int port);
+  bool try_to_listen_at(int port);  // besides where it listens already
   void accept_all();
   void admit_all();
   NoteReader::Outcome read(Visitor& visitor);

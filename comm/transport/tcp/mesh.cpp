@@ -477,6 +477,7 @@ void Mesh::tell_all(std::string_view why) noexcept {
 Socket listen_within(const Endpoint& endpoint, PortRange range) {
   if (endpoint.family() == AF_UNIX) return listen_at(endpoint);
   for (int port = range.first; port < range.last; ++port) {
+    if (port == range.left_out) continue;
     Socket socket = listen_at(endpoint.at_port(port));
     if (socket.is_open() || errno != EADDRINUSE) return socket;
   }

@@ -26,4 +26,20 @@ PortRange PortRange::parse(std::string_view text) {
   return range;
 }
 
+PortRange PortRange::without(int port) const {
+  PortRange others = *this;
+  if (first == 0 || port < first || port > last) return others;
+  WINNOW_EXPECTS(first != last, "WINNOW_TCP_PORTS has only the port at which ranks meet, " +
+                                    std::to_string(port) +
+                                    ": name others there or in TcpOptions::ports, or another "
+                                    "WINNOW_TCP_PORT");
+  if (port == first)
+    ++others.first;
+  else if (port == last)
+    --others.last;
+  else
+    others.left_out = port;
+  return others;
+}
+
 }  // namespace winnow::comm

@@ -29,4 +29,14 @@ struct RankFailure {
   [[noreturn]] void fail() const;
 };
 
+/// What the call returns; its error names the rank.
+template <class Call>
+auto named_by_rank(int rank, const Call& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    RankFailure::of(rank, error).fail();
+  }
+}
+
 }  // namespace winnow::comm

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tls.hpp"
 
 namespace winnow::comm {
 
@@ -17,6 +19,8 @@ namespace winnow::comm {
 struct TcpSettings {
   TcpOptions options = {};
   Reach reach = Reach::hosts;
+  std::optional<TlsContext> tls = {};  // as the options say; nothing: not loaded yet
+  int meeting_port = 0;                // at which ranks do not listen for each other; 0: at any
 };
 
 /// Listens as the settings say; throws UsageError if they are wrong.

@@ -274,6 +274,9 @@ TEST(Options, ErrorsSayWhatIsProbablyMeant) {
       {"compressor:topk:0.01", "'compressor=topk:0.01'"},
       {"compressor topk:0.01", "'compressor=VALUE'"},
       {"min-bytes=5", "'min_bytes'"},
+      {"densty=0.01", "write compressor=topk:0.01"},
+      {"momentun=0.9", "write precondition=momentum:0.9"},
+      {"dacy=1", "known are preset, "},
       {"exempt=a, opp=sum", "not 'opp=sum'"},
   };
   for (const auto& [given, hint] : kHints) {

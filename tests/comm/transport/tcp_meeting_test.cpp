@@ -330,6 +330,38 @@ TEST(TcpMeeting, SquattersDoNotHoldTheJob) {
   answers.join();
 }
 
+/// Of two ranks that listen for each other at these ports.
+std::vector<std::string> sums_at_ports(const TcpMeeting& job, const std::string& ports) {
+  return sums_of_job(job, 1, std::vector<TcpOptions>(2, {.ports = ports}));
+}
+
+// Else they would take it before rank 0 does, and never meet.
+TEST(TcpMeeting, RanksLeaveItsPortToIt) {
+  const int port = free_port();
+  for (const int first : {port, port - 1, port - 2}) {
+    const std::string ports = std::to_string(first) + "-" + std::to_string(first + 2);
+    EXPECT_THAT(sums_at_ports({.host = "localhost", .port = port, .job = "leaves"}, ports),
+                Each("2"))
+        << first - port;
+  }
+  const std::string alone = std::to_string(port) + "-" + std::to_string(port);
+  EXPECT_THAT(sums_at_ports({.host = "localhost", .port = port, .job = "leaves"}, alone),
+              Each(AllOf(HasSubstr("WINNOW_TCP_PORTS has only the port at which ranks meet"),
+                         HasSubstr(std::to_string(port)))));
+}
+
+// By default there are several, and other programs may have all but two of them.
+TEST(TcpMeeting, RanksLeaveItOneOfItsPortsByDefault) {
+  const TcpMeeting job{.host = "127.0.0.1", .size = 2, .job = "leaves one"};
+  const int left = comm::ports_of(job, comm::credentials_of(job, {})).front();
+  const int other = left == TcpMeeting::kDefaultPort ? left + 1 : TcpMeeting::kDefaultPort;
+  std::vector<comm::Socket> taken;
+  for (int port = TcpMeeting::kDefaultPort; port < TcpMeeting::kDefaultPort + TcpMeeting::kPorts;
+       ++port)
+    if (port != left && port != other) taken.push_back(listen_at_port(port));
+  EXPECT_THAT(sums_at_ports(job, "29555-29570"), Each("2"));
+}
+
 /// An address of this machine that is not loopback's, or "" if there is none.
 std::string address_of_network() {
   for (const comm::Endpoint& endpoint : comm::local_endpoints(""))
@@ -477,6 +509,59 @@ TEST(TcpMeeting, ReadsTheEnvironmentOfTorchrun) {
               ThrowsMessage<UsageError>(HasSubstr("MASTER_ADDR")));
 }
 
+/// What two ranks throw if one of them has another variable.
+std::vector<std::string> thrown_by_ranks(int wrong, const Variables& right,
+                                         const std::pair<const char*, const char*>& other) {
+  std::vector<TcpMeeting> meetings;
+  for (int rank = 0; rank < 2; ++rank) {
+    Variables variables = right;
+    const std::string number = std::to_string(rank);
+    variables.emplace_back("MASTER_ADDR", "localhost");
+    variables.emplace_back("WORLD_SIZE", "2");
+    variables.emplace_back("RANK", number.c_str());
+    if (rank == wrong) variables.push_back(other);
+    const Environment environment(variables);
+    meetings.push_back(TcpMeeting::from_environment());
+  }
+  return thrown_by_meeting(meetings, Deadline::after(std::chrono::seconds(20)));
+}
+
+// It goes where the others most likely are: to the number within the text, and to the ports that
+// jobs have by default; with the first line of the name.
+TEST(TcpMeeting, AWrongPortOrNameOfOneRankIsAnErrorOnAll) {
+  const std::string far = std::to_string(free_port()), meant = ' ' + far;
+  const std::string job = "wrong " + std::to_string(::getpid()), lines = job + "\nand more";
+  struct Case {
+    const char* port;  // of the other rank
+    std::pair<const char*, const char*> wrong;
+  };
+  for (const int rank : {0, 1}) {
+    const auto expect = [&](const Case& c) {
+      Variables right{{"WINNOW_TCP_JOB", job.c_str()}};
+      if (c.port != nullptr) right.emplace_back("WINNOW_TCP_PORT", c.port);
+      EXPECT_THAT(
+          thrown_by_ranks(rank, right, c.wrong),
+          Each(AllOf(HasSubstr("rank " + std::to_string(rank) + ": "), HasSubstr(c.wrong.first))))
+          << c.wrong.second;
+    };
+    for (const char* const port : {"abc", "-1", "65536", "", " 29556"}) {
+      expect({nullptr, {"WINNOW_TCP_PORT", port}});
+      expect({"29556", {"WINNOW_TCP_PORT", port}});
+    }
+    expect({far.c_str(), {"WINNOW_TCP_PORT", meant.c_str()}});
+    expect({far.c_str(), {"WINNOW_TCP_JOB", lines.c_str()}});
+  }
+}
+
+// It cannot know where they are.
+TEST(TcpMeeting, ARankWithAWrongPortDoesNotLookForTheOthersForLong) {
+  const auto refuses = [](const TcpMeeting& meeting, const char* why) {
+    EXPECT_THAT(thrown_by_meeting({meeting}, Deadline::never()), Each(HasSubstr(why)));
+  };
+  refuses({.host = "localhost", .port = 65536, .rank = 1, .size = 2, .job = "nobody's"},
+          "rank 1: port 65536");
+}
+
 // What launchers say tells two jobs of a host apart.
 TEST(TcpMeeting, JobsOfDifferentLaunchesHaveDifferentNames) {
   const Environment rank(Variables{{"MASTER_ADDR", "node-3"}, {"RANK", "0"}, {"WORLD_SIZE", "2"}});
@@ -551,6 +636,19 @@ TEST(TcpOptions, MisspeltVariablesAreRefused) {
   refuses("WINNOW_SOCKETS_IFNAME", "WINNOW_SOCKET_IFNAME");
   refuses("WINNOW_TLS", "WINNOW_TCP_TLS");
   refuses("WINNOW_SECRET", "WINNOW_TCP_SECRET");
+  refuses("WINNOW_TCP_TLS_CA", "WINNOW_TCP_TLS_AUTHORITY");
+  refuses("WINNOW_TCP_CERT", "WINNOW_TCP_TLS_CERTIFICATE");
+  refuses("WINNOW_TCP_KEY", "WINNOW_TCP_TLS_KEY");
+  refuses("WINNOW_TCP_HOST", "WINNOW_SOCKET_IFNAME");
+  refuses("WINNOW_TCP_INTERFACE", "WINNOW_SOCKET_IFNAME");
+  refuses("WINNOW_TCP_SOCKET_IFNAMES", "WINNOW_SOCKET_IFNAME");
+  refuses("WINNOW_TCP_PSK", "WINNOW_TCP_SECRET");
+  for (const char* far : {"WINNOW_TCP_HOST_TIMEOUT", "WINNOW_TCP_FOO", "WINNOW_TCP_"}) {
+    const Environment wrong(Variables{{far, "x"}});
+    EXPECT_THAT([] { (void)TcpOptions::from_environment(); },
+                ThrowsMessage<UsageError>(HasSubstr("known are WINNOW_SOCKET_IFNAME, ")))
+        << far;
+  }
   for (const char* other : {"WINNOW_ROOT", "WINNOW_DIR", "WINNOW_COMPRESSOR", "WINNOW_LIBRARY"}) {
     const Environment set(Variables{{other, "x"}});
     EXPECT_NO_THROW((void)TcpOptions::from_environment()) << other;

@@ -126,6 +126,25 @@ TEST(TcpAddress, RefusesOtherTexts) {
   }
 }
 
+// It admits to the job.
+TEST(TcpAddress, ErrorsDoNotShowItsRandomNumber) {
+  const std::string number = "0a1b2c3d4e5f60718293a4b5c6d7e8f9";
+  const std::string good = "winnow-tcp-2;" + number + ";0123456789abcdef;10.0.0.1:4000";
+  for (const std::string& text :
+       {good + ' ', ' ' + good, good.substr(1), good.substr(0, 30), good.substr(20),
+        std::string(good).insert(25, " "), std::string(good).append(1, '\n').append(good)}) {
+    EXPECT_THAT([&] { (void)TcpAddress::parse(text); },
+                ThrowsMessage<UsageError>(AllOf(HasSubstr("no address of a TcpListener"),
+                                                testing::Not(HasSubstr(number.substr(0, 8))),
+                                                testing::Not(HasSubstr(number.substr(22))))))
+        << text;
+  }
+  EXPECT_THAT([&] { (void)TcpAddress::parse(good + ' '); },
+              ThrowsMessage<UsageError>(HasSubstr("'winnow-tcp-2;...;...;10.0.0.1:4000 ' is no")));
+  EXPECT_THAT([&] { (void)TcpAddress::parse("no key /data/20261129/rank.key"); },
+              ThrowsMessage<UsageError>(HasSubstr("/data/20261129/rank.key")));
+}
+
 TEST(TcpAddress, LoopbackIsForOneMachineAlone) {
   const TcpAddress address{.nonce = {},
                            .machine = 7,
@@ -164,6 +183,12 @@ TEST(TcpListener, ConnectsOnce) {
   (void)listener.connect(0, addresses, soon());
   EXPECT_THAT([&] { (void)listener.connect(0, addresses, soon()); },
               ThrowsMessage<UsageError>(HasSubstr("connects once")));
+}
+
+// Those that would do, and no other.
+TEST(TcpListener, NamesTheInterfacesThatThereAre) {
+  EXPECT_THAT([] { (void)local_endpoints("winnow-none", Reach::machine); },
+              ThrowsMessage<UsageError>(testing::EndsWith("is up; there are lo")));
 }
 
 // Both families have the ports of their own.

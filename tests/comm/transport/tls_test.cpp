@@ -5,15 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <random>
 #include <string>
@@ -60,6 +64,21 @@ class Certificates {
     }
     run({"pkey -aes256 -passout pass:secret -in ", path("ours-rank.key"), " -out ",
          path("encrypted.key")});
+    sign("expired.pem", "20000101000000Z", "20010101000000Z");
+    sign("early.pem", "21000101000000Z", "21010101000000Z");
+    std::ofstream(path("authority.ext")) << "basicConstraints=CA:TRUE\n";
+    run({"req -new -subj /CN=between -key ", path("theirs-rank.key"), " -out ",
+         path("between.csr")});
+    run({"x509 -req -days 3650 -CAcreateserial -in ", path("between.csr"), " -CA ",
+         path("ours.pem"), " -CAkey ", path("ours.key"), " -extfile ", path("authority.ext"),
+         " -out ", path("between.pem")});
+    run({"x509 -req -days 3650 -CAcreateserial -in ", path("ours.csr"), " -CA ",
+         path("between.pem"), " -CAkey ", path("theirs-rank.key"), " -out ", path("last.pem")});
+    std::ofstream(path("chain.pem"))
+        << std::ifstream(path("last.pem")).rdbuf() << std::ifstream(path("between.pem")).rdbuf();
+    std::ofstream(path("both.pem"))
+        << std::ifstream(path("ours.pem")).rdbuf() << std::ifstream(path("theirs.pem")).rdbuf();
+    EXPECT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   }
   Certificates(const Certificates&) = delete;
   Certificates& operator=(const Certificates&) = delete;
@@ -75,6 +94,17 @@ class Certificates {
   }
 
  private:
+  /// A certificate for the rank of our authority, from one date to another.
+  void sign(const std::string& name, const std::string& from, const std::string& to) {
+    std::ofstream(path("database"), std::ios::trunc).flush();
+    std::ofstream(path("ca.cnf"), std::ios::trunc)
+        << "[ca]\ndefault_ca=d\n[d]\ndatabase=" << path("database") << "\nserial=" << path("serial")
+        << "\nnew_certs_dir=" << folder_.string()
+        << "\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n";
+    run({"ca -batch -notext -create_serial -config ", path("ca.cnf"), " -in ", path("ours.csr"),
+         " -cert ", path("ours.pem"), " -keyfile ", path("ours.key"), " -startdate ", from,
+         " -enddate ", to, " -out ", path(name)});
+  }
   static void run(std::initializer_list<std::string_view> words) {
     std::string line = "openssl ";
     for (const std::string_view word : words) line += word;
@@ -159,7 +189,9 @@ void expect_passes(Pair& pair, std::size_t bytes) {
 
 TEST(Tls, CarriesBytesByAKeyAndByCertificates) {
   const TcpTls ours = certificates().of("ours", "ours");
-  for (const TcpTls& how : {kBySecret, ours}) {
+  TcpTls chain = ours;
+  chain.certificate = certificates().path("chain.pem");
+  for (const TcpTls& how : {kBySecret, ours, chain}) {
     for (const int buffer : {0, 4096}) {
       Pair pair(buffer);
       EXPECT_THAT(pair.shake({how, how}, kSameKey), Each(""));
@@ -208,7 +240,7 @@ TEST(Tls, StrangersGetNoHandshake) {
   const Digest other = Credentials("another secret").prove({});
   EXPECT_THAT(says(kBySecret, kBySecret, other), Each(HasSubstr("TLS: ")));
   const TcpTls ours = certificates().of("ours", "ours"),
-               theirs = certificates().of("theirs", "ours");
+               theirs = certificates().of("theirs", "both");
   EXPECT_THAT(says(theirs, ours, kKey)[1], HasSubstr("certificate verify failed"));
   EXPECT_THAT(says(ours, theirs, kKey)[0], HasSubstr("certificate verify failed"));
   EXPECT_THAT(says(ours, kBySecret, kKey)[0], Not(""));
@@ -238,7 +270,13 @@ TEST(Tls, FilesAreNamedThatDoNotServe) {
   wrong.certificate = certificates().path("none.pem");
   refusal(wrong, "none.pem': No such file or directory");
   wrong.certificate = certificates().path("");
-  refusal(wrong, "is a directory");
+  refusal(wrong, "' is no regular file");
+  wrong.certificate = certificates().path("expired.pem");
+  refusal(wrong, "expired.pem': certificate has expired");
+  wrong.certificate = certificates().path("early.pem");
+  refusal(wrong, "early.pem': certificate is not yet valid");
+  wrong = certificates().of("theirs", "ours");
+  refusal(wrong, "theirs-rank.pem' is not of the authority '");
   wrong = right;
   wrong.key = certificates().path("encrypted.key");
   refusal(wrong, "encrypted.key' is encrypted");  // nobody is asked for the passphrase
@@ -255,6 +293,18 @@ TEST(Tls, FilesAreNamedThatDoNotServe) {
   wrong = right;
   wrong.mode = TcpTls::Mode::off;
   refusal(wrong, "not by certificates");
+}
+
+// It may have no end, or never begin.
+TEST(Tls, FilesAreRegular) {
+  for (std::string TcpTls::*const file : {&TcpTls::certificate, &TcpTls::key, &TcpTls::authority}) {
+    for (const std::string& path : {certificates().path("pipe"), std::string("/dev/zero")}) {
+      TcpTls wrong = certificates().of("ours", "ours");
+      wrong.*file = path;
+      EXPECT_THAT([&] { TcpListener listener(TcpOptions{.interfaces = "lo", .tls = wrong}); },
+                  ThrowsMessage<UsageError>(HasSubstr("'" + path + "' is no regular file")));
+    }
+  }
 }
 
 // Otherwise one would wait for a handshake, and the other for messages.
@@ -280,34 +330,69 @@ TEST(Tls, RanksThatDifferAllSaySo) {
   EXPECT_THAT(texts, Each(AllOf(HasSubstr("differ in TLS"), Not(HasSubstr("usage error")))));
 }
 
+using Body = std::function<void(int rank, const TcpMeeting& meeting)>;
+
+/// What each of three ranks throws that meet.
+std::vector<std::string> thrown_by_ranks(const Body& body) {
+  std::vector<std::string> texts(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const TcpMeeting meeting{.host = "localhost",
+                               .rank = rank,
+                               .size = 3,
+                               .job = "files of TLS " + std::to_string(::getpid())};
+      try {
+        body(rank, meeting);
+      } catch (const Error& error) {
+        texts[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return texts;
+}
+
 // Without a deadline: the other ranks would wait for it.
 TEST(Tls, AFileThatIsWrongOnOneRankIsAnErrorOnAll) {
-  for (const int wrong : {0, 1}) {
-    for (const bool exists : {false, true}) {
-      const std::string file = certificates().path(exists ? "theirs-rank.key" : "none.key");
-      std::array<std::string, 3> texts;
-      std::vector<std::thread> threads;
-      for (int rank = 0; rank < 3; ++rank) {
-        threads.emplace_back([&, rank] {
-          TcpOptions options{
-              .interfaces = "", .secret = "s", .tls = certificates().of("ours", "ours")};
-          if (rank == wrong) options.tls.key = file;
-          const TcpMeeting meeting{.host = "localhost",
-                                   .rank = rank,
-                                   .size = 3,
-                                   .job = "files of TLS " + std::to_string(::getpid())};
-          try {
-            (void)tcp_transport(meeting, Deadline::never(), options);
-          } catch (const UsageError& error) {
-            texts[static_cast<std::size_t>(rank)] = error.what();
-          }
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
-      EXPECT_THAT(texts, Each(AllOf(HasSubstr("rank " + std::to_string(wrong) + ": TLS: the key"),
-                                    HasSubstr(file))));
+  const TcpTls right = certificates().of("ours", "ours");
+  std::vector<std::pair<TcpTls, std::string>> cases;
+  for (const char* const key : {"theirs-rank.key", "none.key"}) {
+    cases.emplace_back(right, std::string("TLS: the key '") + certificates().path(key));
+    cases.back().first.key = certificates().path(key);
+  }
+  for (const char* const certificate : {"expired.pem", "early.pem"}) {
+    cases.emplace_back(right,
+                       std::string("TLS: the certificate '") + certificates().path(certificate));
+    cases.back().first.certificate = certificates().path(certificate);
+  }
+  cases.emplace_back(certificates().of("theirs", "ours"), "theirs-rank.pem' is not of");
+  for (const auto& [tls, text] : cases) {
+    for (const int wrong : {0, 1}) {
+      EXPECT_THAT(thrown_by_ranks([&](int rank, const TcpMeeting& meeting) {
+                    (void)tcp_transport(meeting, Deadline::never(),
+                                        {.secret = "s", .tls = rank == wrong ? tls : right});
+                  }),
+                  Each(AllOf(HasSubstr("rank " + std::to_string(wrong) + ": "), HasSubstr(text))));
     }
   }
+}
+
+TEST(Tls, ADuplicateNeedsNoFile) {
+  const TcpTls files = certificates().of("ours", "ours");
+  TcpTls copies = files;
+  copies.key = certificates().path("copy.key");
+  std::filesystem::copy_file(files.key, copies.key);
+  std::barrier all_met(3);
+  EXPECT_THAT(thrown_by_ranks([&](int rank, const TcpMeeting& meeting) {
+                const auto first = tcp_transport(meeting, soon(), {.secret = "s", .tls = copies});
+                all_met.arrive_and_wait();
+                if (rank == 1) std::filesystem::remove(copies.key);
+                all_met.arrive_and_wait();
+                const auto second = first->duplicate(soon());
+                (void)second->duplicate(soon());
+              }),
+              Each(""));
 }
 
 TEST(Tls, TheEnvironmentNamesIt) {
