@@ -171,16 +171,16 @@ Reach reach_of(const std::string& host) {
   return host == "localhost" || (number && number->is_local()) ? Reach::machine : Reach::hosts;
 }
 
-std::vector<Endpoint> resolve(const std::string& given, int port) {
-  const bool has_brackets = given.starts_with('[') && given.ends_with(']');
-  const std::string host = has_brackets ? given.substr(1, given.size() - 2) : given;
+std::vector<Endpoint> resolve(const std::string& host, int port) {
+  const bool has_brackets = host.starts_with('[') && host.ends_with(']');
+  const std::string name = has_brackets ? host.substr(1, host.size() - 2) : host;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* first = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
+  const int code = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &first);
   if (code != 0)
-    throw CommError("no address of host '" + host + "': " + ::gai_strerror(code), code);
+    throw CommError("no address of host '" + name + "': " + ::gai_strerror(code), code);
   const std::unique_ptr<addrinfo, FreeAddresses> owner(first);
   std::vector<Endpoint> found;
   for (const addrinfo* entry = first; entry != nullptr; entry = entry->ai_next)
