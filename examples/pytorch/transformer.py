@@ -222,8 +222,7 @@ def main():
     dist.all_gather_object(replicas, hashlib.sha256(bits).hexdigest())
     if dist.get_rank() == 0:
         _, seconds, loss = curve[-1]
-        result = {"loss": loss, "seconds": seconds, "step_seconds": step_seconds,
-                  "curve": curve}
+        result = {"loss": loss, "seconds": seconds, "step_seconds": step_seconds, "curve": curve}
         print(f"held-out loss {loss:.4f} nats a byte after {arguments.stop} steps in "
               f"{seconds:.1f} s; replicas {'equal' if len(set(replicas)) == 1 else 'DIFFERENT'}")
         if isinstance(state, winnow.torch.State):
