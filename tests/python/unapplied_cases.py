@@ -4,10 +4,9 @@
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-import winnow
 import winnow.torch
 from attach_cases import loss_of, plain, weights
-from torch_harness import DEVICE, FIXED, expect, expect_equal_replicas, make, network
+from torch_harness import DEVICE, FIXED, expect, expect_equal_replicas, make, network, refused
 
 
 def stepped(**keywords):
@@ -18,15 +17,6 @@ def stepped(**keywords):
         plain(ddp, number)
         optimizer.step()
     return ddp, state, optimizer
-
-
-def refusal(call):
-    """The text of its UsageError."""
-    try:
-        call()
-    except winnow.UsageError as error:
-        return str(error)
-    return ""
 
 
 def case_thrown_away():
@@ -42,7 +32,7 @@ def case_thrown_away():
                 loss = loss_of(ddp, 3)
                 if late:
                     optimizer.zero_grad(set_to_none=to_none)
-                said = refusal(loss.backward)
+                said = refused(loss.backward)
                 named = any(name in said for name in ("3.bias", "3.weight", "0.weight", "2.weight"))
                 expect(named and "no_sync" in said, f"{keywords}, {to_none}, {late}: {said}")
                 state.close()
@@ -102,7 +92,7 @@ def case_applied():
     for way in accumulates, keeps_back, by_hand, skips, searches, scales:
         ddp, state, optimizer = stepped()
         optimizer.zero_grad()
-        said = refusal(lambda way=way: way(ddp, optimizer))
+        said = refused(lambda way=way: way(ddp, optimizer))
         expect(not said, f"{way.__name__}: {said}")
         expect_equal_replicas(ddp)
         state.close()

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kCount = "elements of float32: 4194304, 25.6M, 4Mi";
 
-/// What is wrong with an option's empty text; nothing with another.
+/// A check for CLI11: rejects an empty text.
 std::string expect_text(const std::string& text) {
   return text.empty() ? "must not be empty" : "";
 }

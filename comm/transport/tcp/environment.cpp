@@ -68,7 +68,7 @@ constexpr std::array<std::string_view, 10> kVariables = {
     "WINNOW_TCP_TLS",       "WINNOW_TCP_TLS_AUTHORITY", "WINNOW_TCP_TLS_CERTIFICATE",
     "WINNOW_TCP_TLS_KEY"};
 
-/// What others call them, behind WINNOW_TCP_.
+/// Other libraries' names, without the prefix WINNOW_TCP_, and the variable that each means.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"AUTHORITY", "WINNOW_TCP_TLS_AUTHORITY"},
     {"CA", "WINNOW_TCP_TLS_AUTHORITY"},

@@ -29,7 +29,7 @@ struct RankFailure {
   [[noreturn]] void fail() const;
 };
 
-/// What the call returns; its error names the rank.
+/// Calls `call`; puts the rank's number in front of the text of its error.
 template <class Call>
 auto named_by_rank(int rank, const Call& call) {
   try {

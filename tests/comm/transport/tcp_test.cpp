@@ -185,7 +185,7 @@ TEST(TcpListener, ConnectsOnce) {
               ThrowsMessage<UsageError>(HasSubstr("connects once")));
 }
 
-// Those that would do, and no other.
+// The error lists the interfaces that qualify, and no others.
 TEST(TcpListener, NamesTheInterfacesThatThereAre) {
   EXPECT_THAT([] { (void)local_endpoints("winnow-none", Reach::machine); },
               ThrowsMessage<UsageError>(testing::EndsWith("is up; there are lo")));

@@ -332,7 +332,7 @@ TEST(Tls, RanksThatDifferAllSaySo) {
 
 using Body = std::function<void(int rank, const TcpMeeting& meeting)>;
 
-/// What each of three ranks throws that meet.
+/// Lets three ranks meet; returns the error of each.
 std::vector<std::string> thrown_by_ranks(const Body& body) {
   std::vector<std::string> texts(3);
   std::vector<std::thread> threads;
