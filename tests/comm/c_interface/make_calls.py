@@ -60,6 +60,9 @@ class Program:
                 all(p.pointee.removeprefix("const ") != handle for p in f.parameters)]
         return sorted(made, key=lambda f: len(f.parameters))
 
+    def waits(self, handle: str) -> bool:
+        return any(f.name == f"{handle}_wait" for f in self.header.functions)
+
     def handle_of(self, variable: Variable) -> Optional[str]:
         kind = variable.pointee.removeprefix("const ")
         return kind if variable.is_pointer and kind in self.header.handles else None
@@ -169,6 +172,8 @@ class Program:
                 self.lines += ["  made = NULL;", *self.locals(maker), *self.open_handles(maker)]
                 arguments = [*(self.argument(p) for p in maker.parameters[:-1]), "&opened"]
                 self.lines.append(f"  must({maker.name}({', '.join(arguments)}), \"{maker.name}\");")
+                if self.waits(handle):  # other works have the same memory
+                    self.lines.append(f"  must({handle}_wait(opened), \"{handle}_wait\");")
             self.lines += [f"  if (opened != NULL) at_end((void (*)(void*)){destroyer}, opened);",
                            "  return opened;", "}"]
 
@@ -193,8 +198,8 @@ class Program:
         after, status = [], {"void": f"({call}, 0)", "int": call}.get(function.result, f"{call} == 0")
         made = function.parameters[-1].pointee.removesuffix("*") if function.parameters else ""
         if function.result == "int" and made in self.header.handles:
-            waits = any(f.name == f"{made}_wait" for f in self.header.functions)
-            after = [f"  if (status == 0 && made != NULL) {{ {f'status = {made}_wait(made); ' if waits else ''}"
+            waits = f"status = {made}_wait(made); " if self.waits(made) else ""
+            after = [f"  if (status == 0 && made != NULL) {{ {waits}"
                      f"at_end((void (*)(void*)){made}_destroy, made); }}"]
         good = [self.argument(p) for p in function.parameters]
         declared = [f"  {p.type} {at} = {value};" if not p.is_function else
