@@ -250,6 +250,14 @@ int winnow_reducer_discard_step(winnow_reducer* reducer) {
   return guarded([&] { expect_given(reducer, "reducer").reducer.discard_step(); });
 }
 
+int winnow_reducer_discard_step_of(winnow_reducer* reducer, const std::uint64_t* ids,
+                                   std::uint64_t count) {
+  return guarded([&] {
+    winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    given.discard_step(winnow::comm::expect_array(ids, count, "ids"));
+  });
+}
+
 int winnow_reducer_scale_residuals(winnow_reducer* reducer, float factor) {
   return guarded([&] { expect_given(reducer, "reducer").reducer.scale_residuals(factor); });
 }

@@ -157,11 +157,24 @@ void AllReducer::begin_step() {
 void AllReducer::discard_step() {
   Impl& impl = this->impl();
   impl.expect_idle("discard_step");
+  std::vector<std::uint64_t> all;
+  for (const auto& [id, parameter] : impl.parameters) all.push_back(id);
+  discard_step(all);
+}
+
+void AllReducer::discard_step(std::span<const std::uint64_t> ids) {
+  Impl& impl = this->impl();
+  impl.expect_idle("discard_step");
   WINNOW_EXPECTS(impl.undo.begun(), "discard_step comes after begin_step");
   impl.synchronize();
   const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());
-  kernels::together(impl.exec, [&] { impl.undo.restore(impl.exec); });
+  kernels::together(impl.exec, [&] {
+    for (const std::uint64_t id : ids) {
+      const auto known = impl.parameters.find(id);
+      if (known != impl.parameters.end()) impl.undo.restore(impl.exec, known->second);
+    }
+  });
 }
 
 void AllReducer::scale_residuals(float factor) {

@@ -34,27 +34,27 @@ void StepUndo::keep(const Exec& exec, ParameterState& parameter) {
   kept.step = step_;
 }
 
-void StepUndo::restore(const Exec& exec) {
-  for (auto& [parameter, kept] : kept_) {
-    if (kept.step != step_) continue;
-    const auto residual = parameter->residual.span();
-    if (kept.dirty) {
-      kernels::copy(exec, residual, kept.residual.span());
-    } else {
-      kernels::zero(exec, std::as_writable_bytes(residual));
-    }
-    parameter->calls = kept.calls;
-    parameter->counted = kept.counted;
-    if (kept.counted > 0) {
-      kernels::copy(exec, parameter->moment.span(), kept.moment.span());
-    } else {
-      kernels::zero(exec, std::as_writable_bytes(parameter->moment.span()));
-    }
-    for (std::size_t i = 0; i < kept.pieces.size(); ++i) {
-      PieceState& piece = parameter->pieces[i];
-      // Not confined: of a call on a device, whether it put anything back is known only later.
-      piece = {.bounds = piece.bounds, .turn = kept.pieces[i].turn, .dirty = kept.pieces[i].dirty};
-    }
+void StepUndo::restore(const Exec& exec, ParameterState& parameter) {
+  const auto found = kept_.find(&parameter);
+  if (found == kept_.end() || found->second.step != step_) return;
+  const Kept& kept = found->second;
+  const auto residual = parameter.residual.span();
+  if (kept.dirty) {
+    kernels::copy(exec, residual, kept.residual.span());
+  } else {
+    kernels::zero(exec, std::as_writable_bytes(residual));
+  }
+  parameter.calls = kept.calls;
+  parameter.counted = kept.counted;
+  if (kept.counted > 0) {
+    kernels::copy(exec, parameter.moment.span(), kept.moment.span());
+  } else {
+    kernels::zero(exec, std::as_writable_bytes(parameter.moment.span()));
+  }
+  for (std::size_t i = 0; i < kept.pieces.size(); ++i) {
+    PieceState& piece = parameter.pieces[i];
+    // Not confined: of a call on a device, whether it put anything back is known only later.
+    piece = {.bounds = piece.bounds, .turn = kept.pieces[i].turn, .dirty = kept.pieces[i].dirty};
   }
 }
 

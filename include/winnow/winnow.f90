@@ -372,6 +372,13 @@ module winnow
       type(c_ptr), value :: reducer
       integer(c_int) :: answer
     end function
+    function winnow_reducer_discard_step_of(reducer, ids, count) bind(C) result(answer)
+      import
+      type(c_ptr), value :: reducer
+      type(c_ptr), value :: ids
+      integer(c_int64_t), value :: count
+      integer(c_int) :: answer
+    end function
     function winnow_reducer_scale_residuals(reducer, factor) bind(C) result(answer)
       import
       type(c_ptr), value :: reducer

@@ -326,10 +326,12 @@ int winnow_reducer_residual(winnow_reducer* reducer, uint64_t id, const float** 
 /* Steps that may be undone, for a trainer that skips a step since its loss scale overflowed
    (AllReducer::begin_step, discard_step and scale_residuals). After begin_step the first call of
    each parameter keeps what it finds; discard_step, on all ranks between the same calls, brings it
-   back. scale_residuals multiplies this rank's residuals by a number above 0, for gradients whose
-   scale changes from here on. Not allowed while calls are in flight. */
+   back, and discard_step_of that of these parameters alone, where a step of others is taken (ids
+   that no call has had are ignored). scale_residuals multiplies this rank's residuals by a number
+   above 0, for gradients whose scale changes from here on. Not allowed while calls are in flight. */
 int winnow_reducer_begin_step(winnow_reducer* reducer);
 int winnow_reducer_discard_step(winnow_reducer* reducer);
+int winnow_reducer_discard_step_of(winnow_reducer* reducer, const uint64_t* ids, uint64_t count);
 int winnow_reducer_scale_residuals(winnow_reducer* reducer, float factor);
 
 /* Look-ahead (AllReducer::look_ahead): ahead = weights - share * residual, `count` elements each in

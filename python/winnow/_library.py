@@ -112,6 +112,7 @@ _FALLIBLE = {
     "winnow_reducer_residual": [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
     "winnow_reducer_begin_step": [c_void_p],
     "winnow_reducer_discard_step": [c_void_p],
+    "winnow_reducer_discard_step_of": [c_void_p, POINTER(c_uint64), c_uint64],
     "winnow_reducer_scale_residuals": [c_void_p, c_float],
     "winnow_reducer_look_ahead": [c_void_p, c_uint64, c_void_p, c_void_p, c_uint64, c_float],
     "winnow_reducer_look_ahead_share": [c_void_p, c_float, c_int, POINTER(c_float)],

@@ -1,9 +1,10 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """The allreduce that sends only what matters."""
+import collections.abc
 import ctypes
 import json
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from winnow import _library
 from winnow._handles import Bound, Handle
@@ -198,10 +199,18 @@ class Reducer(Bound):
         are in flight."""
         self._call(library.winnow_reducer_begin_step)
 
-    def discard_step(self) -> None:
+    def discard_step(self, ids: Optional[Iterable[int]] = None) -> None:
         """Undoes what the calls since begin_step did to the residuals, as if their gradients had
-        never been. On all ranks between the same calls. Not while calls are in flight."""
-        self._call(library.winnow_reducer_discard_step)
+        never been: of the parameters with these ids, or of all. Ids that no call has had are ignored.
+        On all ranks between the same calls. Not while calls are in flight."""
+        if ids is None:
+            self._call(library.winnow_reducer_discard_step)
+        else:
+            if not isinstance(ids, collections.abc.Iterable):
+                raise UsageError(f"ids: a sequence of numbers, not {ids!r}")
+            given = [integer(id, "ids") for id in ids]
+            self._call(library.winnow_reducer_discard_step_of, (ctypes.c_uint64 * len(given))(*given),
+                       len(given))
 
     def scale_residuals(self, factor: float) -> None:
         """Multiplies all residuals of this rank, and what discard_step would bring back, by a number

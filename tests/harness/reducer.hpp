@@ -40,6 +40,7 @@ class Reducer {
                                 float share) const;
   void begin_step() { reducer_.begin_step(); }
   void discard_step() { reducer_.discard_step(); }
+  void discard_step(std::span<const std::uint64_t> ids) { reducer_.discard_step(ids); }
   void scale_residuals(float factor) { reducer_.scale_residuals(factor); }
   Stats last() const { return reducer_.last(); }
   const Topology& topology() const { return reducer_.topology(); }

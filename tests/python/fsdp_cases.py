@@ -379,6 +379,44 @@ def case_fsdp_skip():
     state.close()
 
 
+def case_fsdp_scaler_of_parts():
+    """Two optimizers of one model under one scaler, which skips one: undone are the modules that it moves.
+    Two of one module, of which one is skipped, are refused."""
+    model, state, _ = sharded("topk:0.05")
+    first = list(model[0].parameters())
+    others = [p for p in model.parameters() if all(p is not one for one in first)]
+    optimizers = [torch.optim.SGD(part, lr=0.05) for part in (first, others)]
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    winnow.torch.attach_scaler(model, scaler)
+    overflows = False  # in the first module
+    model[0].register_forward_hook(
+        lambda _, __, output: output.register_hook(lambda g: g * math.inf if overflows else g) and None)
+
+    def waiting():
+        return [[state.residual(p) for p in part] for part in (first, others)]
+
+    for number in range(4):
+        overflows, before = number == 2, waiting()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        scaler.scale(model(batch(number)).square().mean()).backward()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        middle = waiting()
+        scaler.update(1024.0)
+        expected = [before[0] if overflows else middle[0], middle[1]]
+        for part, right in zip(waiting(), expected):
+            expect(number == 0 or all(map(torch.equal, part, right)), f"step {number}: what waits")
+        expect(number != 2 or not all(map(torch.equal, before[1], middle[1])), "the others' step")
+    optimizers = [torch.optim.SGD(first[:1], lr=0.05), torch.optim.SGD(first[1:], lr=0.05)]
+    scaler.scale(model(batch(9)).square().mean()).backward()
+    first[0].grad.mul_(math.inf)
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    expect_refused(scaler.update)
+    state.close()
+
+
 def case_fsdp_bfloat16():
     """Passes in bf16, whose weights are ahead in their type."""
     model, mesh = uneven(), init_device_mesh("cpu", (dist.get_world_size(),))

@@ -110,6 +110,45 @@ def case_scaler_of_two():
     state.close()
 
 
+def case_scaler_of_parts():
+    """Two optimizers of one model, whose buckets are apart, and one scaler: of a step that is skipped for
+    one of them, what waits of its parameters is undone, and what waits of the others' stays."""
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([Overflowing(), Overflowing()])
+
+        def forward(self, inputs):
+            return sum(part(inputs) for part in self.parts)
+
+    for make_optimizer in (lambda p, ddp: torch.optim.SGD(p, lr=0.05),
+                           lambda p, ddp: winnow.torch.SGD(p, lr=0.05, model=ddp)):
+        ddp, state, _ = make(Parts(), options={"min_bytes": 0}, bucket_cap_mb=0.01)
+        parts = list(ddp.module.parts)
+        optimizers = [make_optimizer(part.parameters(), ddp) for part in parts]
+        scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0)
+        winnow.torch.attach_scaler(ddp, scaler)
+        for number in range(6):
+            parts[0].overflows, parts[1].overflows = number in (2, 4), number in (3, 4)
+            before = [state.residual(part.layer.weight) for part in parts]
+            weights = [part.layer.weight.detach().clone() for part in parts]
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            scaler.scale(ddp(batch(number)).square().mean()).backward()
+            for optimizer in optimizers:
+                scaler.step(optimizer)
+            middle = [state.residual(part.layer.weight) for part in parts]
+            scaler.update()
+            factor = 0.5 if number in (2, 3, 4) else 1
+            for index, part in enumerate(parts):
+                after = state.residual(part.layer.weight)
+                expect(torch.equal(weights[index], part.layer.weight) == part.overflows, "skipped or not")
+                right = before[index] if part.overflows else middle[index]
+                expect(torch.equal(after, right * factor), f"step {number}, part {index}: what waits")
+        expect_equal_replicas(ddp)
+        state.close()
+
+
 def case_sgd():
     """Without loss it is torch's SGD; with all elements sent and a constant rate too, to rounding;
     with a rate that changes, what waits counts with the rate of its own step."""

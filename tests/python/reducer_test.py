@@ -208,7 +208,14 @@ class ReducerTest(unittest.TestCase):
             reducer.begin_step()
             call(1)
             changed = reducer.residual(1).tolist()
-            reducer.discard_step()
+            reducer.discard_step(ids=[2, 99])
+            self.assertEqual(reducer.residual(1).tolist(), changed)
+            for wrong in (-1, 2**64, "one", 1.5):
+                with self.assertRaisesRegex(winnow.UsageError, "ids"):
+                    reducer.discard_step([1, wrong])
+            with self.assertRaisesRegex(winnow.UsageError, "ids"):
+                reducer.discard_step(1)
+            reducer.discard_step([1])
             back = reducer.residual(1).tolist()
             reducer.scale_residuals(0.5)
             return before, changed, back, reducer.residual(1).tolist()

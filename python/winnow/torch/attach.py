@@ -186,7 +186,7 @@ def skip_step(model: Attached) -> None:
     will be left out."""
     state = state_of(model)
     if state.marks.undoes:
-        state.reducer.discard_step()
+        state.discard()
     state.marks.undoes = True
     state.marks.clear()
     if (unapplied := unapplied_of(state)) is not None:

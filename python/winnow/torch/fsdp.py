@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters sharded over all ranks, gradients compressed on their way to the shards."""
 import weakref
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -50,6 +50,19 @@ class FsdpState(State):
                 columns = reduced.columns(held)[numbers.index(id(parameter))]
                 return columns.flatten()[:parameter.numel() * (1 + parameter.is_complex())]
         return None
+
+    def _reduced_alone(self, parameters: Iterable[torch.Tensor]) -> List[int]:
+        given, ids = set(map(id, parameters)), []
+        for reduction in self.reductions:
+            reduced = reduction.reduced()
+            inside = {id(shard.parameter) in given for shard in reduced.shards}
+            if len(inside) > 1:
+                raise UsageError(f"module '{reduction.name}' is reduced as one, and the steps of some of its "
+                                 "parameters alone are skipped: give all parameters of a module to one "
+                                 "optimizer, or call fully_shard on parts of it")
+            if True in inside:
+                ids.append(reduced.id)
+        return ids
 
 
 class Reduced(NamedTuple):

@@ -3,7 +3,7 @@
 """Residuals under a loss scale."""
 import functools
 import weakref
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import torch
 
@@ -26,12 +26,13 @@ class _Follower:
 
         @functools.wraps(update)
         def followed(*arguments: Any, **keywords: Any) -> None:
-            skipped, before = self._skipped(scaler), scaler.get_scale()
+            found = {one: _finds_infinities(scaler, one) for one in self._noted()}
+            states, before = [state for state in self.states if state.is_open], scaler.get_scale()
+            for state in states:
+                _discard(state, found)
             update(*arguments, **keywords)
-            factor = scaler.get_scale() / before
-            for state in list(self.states):
-                if state.is_open:
-                    self._follow(state, skipped.get(state, False), factor)
+            for state in states:
+                _follow(state, scaler.get_scale() / before)
 
         scaler.update = followed
 
@@ -43,33 +44,40 @@ class _Follower:
 
         return noted
 
-    def _skipped(self, scaler: torch.amp.GradScaler) -> Dict[State, bool]:
-        """Whether the scaler has skipped the step of each model that an optimizer moves. No gradient
-        waits for a step that was skipped."""
+    def _noted(self) -> List[torch.optim.Optimizer]:
         optimizers = list(self._optimizers)
         self._optimizers.clear()
-        skipped: Dict[State, bool] = {}
-        for optimizer in optimizers if scaler.is_enabled() else []:
-            found = any(flag.item() > 0 for flag in scaler._found_inf_per_device(optimizer).values())
-            moved = [p for group in optimizer.param_groups for p in group["params"]]
-            for state in self.states:
-                for parameter in moved if found else []:
-                    state.marks.take(parameter)
-                if state.names_any(set(map(id, moved))) and skipped.setdefault(state, found) != found:
-                    raise UsageError("two optimizers move one model, and the GradScaler has skipped the "
-                                     "step of one of them: Winnow undoes the whole step or nothing; make "
-                                     "one optimizer of both, with groups")
-        return skipped
+        return optimizers
 
-    @staticmethod
-    def _follow(state: State, skipped: bool, factor: float) -> None:
-        if skipped:
-            state.reducer.discard_step()
-            if (unapplied := unapplied_of(state)) is not None:
-                unapplied.clear()
-        if factor != 1:
-            state.reducer.scale_residuals(factor)
-        state.reducer.begin_step()
+
+def _discard(state: State, found: Dict[torch.optim.Optimizer, bool]) -> None:
+    """Undoes the steps that the scaler has skipped. `found`: whether it has, for each optimizer."""
+    of_state = {one: skipped for one, skipped in found.items()
+                if state.names_any({id(parameter) for parameter in _moved_by(one)})}
+    skipped = [parameter for one, is_skipped in of_state.items() if is_skipped
+               for parameter in _moved_by(one)]
+    for parameter in skipped:
+        state.marks.take(parameter)
+    if skipped:
+        state.discard(None if all(of_state.values()) else skipped)
+        if (unapplied := unapplied_of(state)) is not None:
+            unapplied.clear()
+
+
+def _follow(state: State, factor: float) -> None:
+    if factor != 1:
+        state.reducer.scale_residuals(factor)
+    state.reducer.begin_step()
+
+
+def _moved_by(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _finds_infinities(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the scaler skips this step of the optimizer."""
+    flags = scaler._found_inf_per_device(optimizer) if scaler.is_enabled() else {}
+    return any(flag.item() > 0 for flag in flags.values())
 
 
 _followers: "weakref.WeakKeyDictionary[torch.amp.GradScaler, _Follower]" = weakref.WeakKeyDictionary()
@@ -82,12 +90,13 @@ def attach_scaler(model: Attached, scaler: torch.amp.GradScaler) -> None:
         winnow.torch.attach_scaler(ddp, scaler)
 
     A residual is in the units of the scaled loss, so it is scaled with it; and a step that the
-    scaler skips, since it has found infinities for the optimizer, leaves no trace in the residuals,
-    whichever buckets were finite. A step is what comes between two calls of scaler.update(). One
-    scaler serves several models. Costs a copy of the residuals. Collective: ranks meet, and all attach.
+    scaler skips, since it has found infinities for the optimizer, leaves no trace in the residuals of
+    the parameters that the optimizer moves, whichever buckets were finite. A step is what comes
+    between two calls of scaler.update(). One scaler serves several models. Costs a copy of the
+    residuals. Collective: ranks meet, and all attach.
 
-    Raises UsageError for a model that follows a scaler already. So does scaler.update() where two
-    optimizers move one model and one of them was skipped.
+    Raises UsageError for a model that follows a scaler already. Behind attach_fsdp so does scaler.update()
+    where two optimizers move parameters of one module, and one of them was skipped.
     """
     state = state_of(model)
     if any(state in follower.states for follower in _followers.values()):

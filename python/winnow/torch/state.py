@@ -140,6 +140,14 @@ class State:
             return torch.frombuffer(held, dtype=torch.float32)
         return torch.as_tensor(held, device=self._place.device).clone()
 
+    def discard(self, parameters: Optional[Iterable[torch.Tensor]] = None) -> None:
+        """Undoes what passes since reducer.begin_step did to what waits: of these parameters, or of all."""
+        self.reducer.discard_step(None if parameters is None else self._reduced_alone(parameters))
+
+    def _reduced_alone(self, parameters: Iterable[torch.Tensor]) -> List[int]:
+        """The ids of these parameters' residuals. UsageError if others share them."""
+        return [self.parameter_id(parameter) for parameter in parameters]
+
     def names_any(self, parameters: Set[int]) -> bool:
         """Whether one of these, given by id(), belongs to the model."""
         return not parameters.isdisjoint(self._names)

@@ -385,6 +385,14 @@ static void reduce(winnow_transport* transport) {
   for (int i = 0; i < kCount; ++i) data[i] = 1;
   segment.input = NULL;
   OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_DEFAULT_OP));
+  const uint64_t other = 8, same = 7;
+  OK(winnow_reducer_discard_step_of(reducer, &other, 1));
+  OK(winnow_reducer_discard_step_of(reducer, NULL, 0));
+  OK(winnow_reducer_residual(reducer, 7, &residual, &count));
+  CHECK(residual[kCount - 1] != input[kCount - 1]);
+  OK(winnow_reducer_discard_step_of(reducer, &same, 1));
+  OK(winnow_reducer_residual(reducer, 7, &residual, &count));
+  CHECK(residual[kCount - 1] == input[kCount - 1]);
   OK(winnow_reducer_discard_step(reducer));
   OK(winnow_reducer_scale_residuals(reducer, 2));
   CHECK(winnow_reducer_scale_residuals(reducer, 0) == WINNOW_USAGE_ERROR);

@@ -90,6 +90,40 @@ TEST_P(StepOf, IsDiscardedWithoutATrace) {
   });
 }
 
+// Of two parameters whose calls are discarded, in one bucket or apart, the third stays as its calls
+// have left it. Ids that no call has had are ignored.
+TEST_P(StepOf, IsDiscardedOfSomeParameters) {
+  const auto& [compressor, schedule, precondition] = GetParam();
+  Options options = options_of(compressor, schedule);
+  options.precondition = precondition;
+  run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
+    Reducer reducer(transport, options);
+    const auto step_of = [&](int step) {
+      auto first = make_gradient(Kind::normal, kCount, transport->rank(), step, 1);
+      auto second = make_gradient(Kind::normal, kCount, transport->rank(), step, 2);
+      reducer.all_reduce(
+          std::vector<Segment>{{.elements = first, .id = 1}, {.elements = second, .id = 2}});
+      call(reducer, *transport, 3, step);
+    };
+    step_of(0);
+    std::vector<std::vector<float>> before, after;
+    const std::vector<std::uint64_t> ids{1, 2, 3};
+    for (const std::uint64_t id : ids) before.push_back(reducer.residual(id));
+    reducer.begin_step();
+    step_of(1);
+    for (const std::uint64_t id : ids) after.push_back(reducer.residual(id));
+    reducer.discard_step(std::vector<std::uint64_t>{99});
+    for (const std::uint64_t id : ids) EXPECT_TRUE(same_bits(reducer.residual(id), after[id - 1]));
+    reducer.discard_step(std::vector<std::uint64_t>{3, 1});
+    EXPECT_TRUE(same_bits(reducer.residual(1), before[0]));
+    EXPECT_TRUE(same_bits(reducer.residual(2), after[1]));
+    EXPECT_TRUE(same_bits(reducer.residual(3), before[2]));
+    step_of(2);  // replicas agree
+    reducer.discard_step();
+    EXPECT_TRUE(same_bits(reducer.residual(2), before[1]));
+  });
+}
+
 // What was not sent counts twice as much, also if it comes back afterwards; what is new does not.
 TEST(Step, ResidualsAreScaled) {
   for (const int ranks : rank_counts()) {
@@ -126,6 +160,7 @@ TEST(StepUsage, WhatCannotBe) {
         return "";
       };
       EXPECT_EQ(error([&] { reducer.discard_step(); }), "discard_step comes after begin_step");
+      EXPECT_EQ(error([&] { reducer.discard_step({}); }), "discard_step comes after begin_step");
       for (const float wrong : {0.0F, -1.0F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
         EXPECT_TRUE(error([&] {
                       reducer.scale_residuals(wrong);
