@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -34,11 +35,18 @@ std::string_view nearest_word(std::string_view word, std::span<const std::string
   if (word.size() >= kShortest && std::ranges::count_if(known, begins) == 1) {
     return *std::ranges::find_if(known, begins);
   }
-  const auto nearest = std::ranges::min_element(
-      known, {}, [&](std::string_view other) { return edit_distance(word, other); });
-  if (nearest == known.end()) return {};
-  const bool is_near = 3 * edit_distance(word, *nearest) <= std::max(word.size(), nearest->size());
-  return is_near ? *nearest : std::string_view{};
+  std::string_view nearest;
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (const std::string_view other : known) {
+    const auto [shorter, longer] = std::minmax({word.size(), other.size()});
+    if (3 * (longer - shorter) > longer) continue;  // it is not near, whatever its characters
+    const std::size_t distance = edit_distance(word, other);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = other;
+  }
+  const bool is_near = !nearest.empty() && 3 * least <= std::max(word.size(), nearest.size());
+  return is_near ? nearest : std::string_view{};
 }
 
 std::string hint_of(std::string_view meant) {

@@ -328,7 +328,8 @@ int winnow_reducer_residual(winnow_reducer* reducer, uint64_t id, const float** 
    each parameter keeps what it finds; discard_step, on all ranks between the same calls, brings it
    back, and discard_step_of that of these parameters alone, where a step of others is taken (ids
    that no call has had are ignored). scale_residuals multiplies this rank's residuals by a number
-   above 0, for gradients whose scale changes from here on. Not allowed while calls are in flight. */
+   above 0, for gradients whose scale changes from here on. Not allowed while calls are in flight.
+ */
 int winnow_reducer_begin_step(winnow_reducer* reducer);
 int winnow_reducer_discard_step(winnow_reducer* reducer);
 int winnow_reducer_discard_step_of(winnow_reducer* reducer, const uint64_t* ids, uint64_t count);

@@ -48,6 +48,7 @@ TEST_P(DeadPeer, IsAnErrorAndTheOthersFinishTheSum) {
       std::iota(survivors.begin(), survivors.end(), 0);
       Options options{.compressor = c.compressor,
                       .schedule = c.schedule,
+                      .links = kGivenLinks,
                       .op = ReduceOp::sum,
                       .min_bytes = 0,
                       .deadline = 60};

@@ -1,12 +1,13 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""usage: torchrun --nproc_per_node=N ddp_cases.py [CASE...]
+"""usage: torchrun --nproc_per_node=N ddp_cases.py [--share I/N] [CASE...]
 
-winnow.torch on processes that torchrun starts. Without CASE: all but `killed`, whose last rank dies.
+winnow.torch on processes that torchrun starts. Without CASE: all but `killed`, whose last rank dies; with
+--share of these every N-th from the I-th (from 0) on.
 Each rank exits with 0 if and only if nothing failed; rank 0 names the cases. CASES_ON=cuda has models
 on the GPUs, one or several, of this machine.
 """
-import sys
+import argparse
 
 import torch
 import torch.distributed as dist
@@ -41,7 +42,12 @@ def main():
     dist.init_process_group("gloo")
     cases = {name[5:]: case for module in MODULES for name, case in vars(module).items()
              if name.startswith("case_")}
-    for name in sys.argv[1:] or [name for name in cases if name != "killed"]:
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0].removeprefix("usage: "))
+    parser.add_argument("--share", default="0/1")
+    parser.add_argument("cases", nargs="*")
+    arguments = parser.parse_args()
+    first, every = map(int, arguments.share.split("/"))
+    for name in arguments.cases or [name for name in cases if name != "killed"][first::every]:
         cases[name]()
         say("ok", name)
     dist.barrier()

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <string_view>
 
 namespace winnow {
@@ -35,6 +36,13 @@ TEST(NearestWord, IsNoneWhereNoneIsNear) {
     EXPECT_EQ(advice(word, kKnown), "known are none, topk, 0") << word;
   }
   EXPECT_EQ(advice("tok", kKnown), "did you mean 'topk'?");
+}
+
+TEST(NearestWord, OfOtherLengthIsNotCompared) {
+  constexpr std::string_view kKnown[] = {"topk", "none", "threshold"};
+  const std::string long_word(100'000'000, 'x');  // which comparing would take seconds
+  EXPECT_EQ(nearest_word(long_word, kKnown), "");
+  EXPECT_EQ(nearest_word("threshld", kKnown), "threshold");
 }
 
 }  // namespace

@@ -282,7 +282,7 @@ static void rate(winnow_transport* transport) {
 
 /* A second reducer is refused as long as the first one lives. */
 static void share(winnow_transport* transport) {
-  const winnow_reducer_settings settings = settings_of("op=sum");
+  const winnow_reducer_settings settings = settings_of("op=sum links=pass=10GB/s");
   winnow_reducer *first = NULL, *second = NULL;
   OK(winnow_reducer_create(transport, &settings, &first));
   CHECK(winnow_reducer_create(transport, &settings, &second) == WINNOW_USAGE_ERROR);
@@ -305,7 +305,7 @@ static void refuse(winnow_transport* transport) {
   const int odd = winnow_transport_rank(transport) == 1;
   winnow_reducer* reducer = NULL;
   for (int mistake = 0; mistake < 8; ++mistake) {
-    winnow_reducer_settings settings = settings_of("op=sum deadline=20");
+    winnow_reducer_settings settings = settings_of("op=sum links=pass=10GB/s deadline=20");
     const winnow_reducer_settings* given = &settings;
     winnow_reducer** made = &reducer;
     const char* names = "";
@@ -317,7 +317,7 @@ static void refuse(winnow_transport* transport) {
     if (mistake == 5) settings.refusal = names = "the file of options is missing";
     if (mistake == 6) given = NULL, names = "settings is NULL";
     if (mistake == 7) made = NULL, names = "reducer is NULL";
-    const winnow_reducer_settings right = settings_of("op=sum deadline=20");
+    const winnow_reducer_settings right = settings_of("op=sum links=pass=10GB/s deadline=20");
     const int status =
         winnow_reducer_create(transport, odd ? given : &right, odd ? made : &reducer);
     CHECK(status == WINNOW_USAGE_ERROR && reducer == NULL);
