@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <winnow/cxx20.hpp>
@@ -28,15 +29,27 @@ class UsageError : public Error {
   using Error::Error;
 };
 
+/// What a failure between ranks is due to.
+enum class FailureKind : std::uint8_t {
+  environment,  ///< a dead peer, a corrupt message, a system that refuses
+  deadline,     ///< a wait that gave up
+  usage,        ///< some rank's caller: ranks that make different calls
+};
+
 /// The environment's fault, between ranks: a dead peer, a passed deadline, a corrupt message.
-/// `code` is the library's own error code, or 0.
+/// `code` is the library's own error code, or 0. Transports throw it for failures of kind `usage`,
+/// too; the call of an AllReducer that fails so throws UsageError.
 class CommError : public Error {
  public:
-  explicit CommError(const std::string& what, int code = 0) : Error(what), code_(code) {}
+  explicit CommError(const std::string& what, int code = 0,
+                     FailureKind kind = FailureKind::environment)
+      : Error(what), code_(code), kind_(kind) {}
   int code() const noexcept { return code_; }
+  FailureKind kind() const noexcept { return kind_; }
 
  private:
   int code_;
+  FailureKind kind_;
 };
 
 /// The CUDA runtime refused a call; `code` is its cudaError_t.
