@@ -94,14 +94,16 @@ class FunctionTransport final : public Transport {
       fail("duplicate");
     return function_transport(made);
   }
-  void abort(std::string_view reason) noexcept override {
-    std::string text = abort_text(reason);
+  void abort(std::string_view reason, FailureKind kind) noexcept override {
+    Failure why = aborted_here(reason, kind);
     {
       const std::lock_guard lock(mutex_);
       if (failure_.failed()) return;
-      failure_.keep(std::move(text));
+      failure_.keep(std::move(why));
     }
-    to_.abort(to_.self, std::string(reason).c_str());
+    // The function takes no kind: its text says so to people.
+    std::string text = kind == FailureKind::usage ? "usage error: " : "";
+    to_.abort(to_.self, text.append(reason).c_str());
   }
 
  private:
@@ -120,9 +122,9 @@ class FunctionTransport final : public Transport {
   }
   [[noreturn]] void fail(const char* function) {
     const std::lock_guard lock(mutex_);
-    failure_.keep(std::string("the transport's function ") + function +
-                  " failed: " + winnow_last_error());
-    throw CommError(failure_.why());
+    failure_.keep(
+        {std::string("the transport's function ") + function + " failed: " + winnow_last_error()});
+    failure_.fail();
   }
 
   const winnow_transport_functions to_;

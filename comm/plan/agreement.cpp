@@ -12,7 +12,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/differences.hpp"
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "comm/transport/printable.hpp"
 #include "kernels/checksum.hpp"
 
@@ -193,7 +193,8 @@ std::string agree(Transport& world, const Exec& exec, Header mine, const OwnWord
     if (sound && other.kind == Header::Kind::agreement) continue;
     const std::string text = "rank " + std::to_string(peer) + " does something else while rank " +
                              std::to_string(self) + " is in the first call of a bucket";
-    throw CommError(sound || received[peer] != sizeof(Header) ? usage_reason(text) : text);
+    const bool is_usage = sound || received[peer] != sizeof(Header);
+    fail_by({text, is_usage ? FailureKind::usage : FailureKind::environment});
   }
   try {
     const EachOnesWords each(world, exec, all, words, std::move(room), deadline);

@@ -25,7 +25,7 @@ struct OwnWords {
 /// rank, why they cannot go on: a rank that differs and how, or words.refusal, this rank's own
 /// reason if it set kRefused. If ranks differ, a second all-gather of kMostWords bytes each says
 /// why a rank refuses, or else which option it is, or which parameter. Throws CommError if a rank
-/// sends something else altogether; see is_usage_reason.
+/// sends something else altogether, of kind `usage` unless that is damaged.
 std::string agree(Transport& world, const Exec& exec, compress::Header mine, const OwnWords& words,
                   Deadline deadline);
 

@@ -18,7 +18,8 @@
 #include "comm/plan/probe.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stats_table.hpp"
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/abort_on_error.hpp"
+#include "comm/transport/failure.hpp"
 #include "comm/transport/memory.hpp"
 #include "comm/transport/one_of_many.hpp"
 #include "kernels/elementwise.hpp"
@@ -170,8 +171,8 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
   } catch (const UsageError&) {  // on every rank
     throw;
   } catch (const std::exception& error) {
-    transport->abort(error.what());
-    if (comm::is_usage_reason(error.what())) fail_usage(comm::without_kind(error.what()));
+    comm::abort_by(*transport, error);
+    if (comm::kind_of(error) == FailureKind::usage) fail_usage(error.what());
     throw;
   }
 }

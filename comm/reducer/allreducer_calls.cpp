@@ -15,7 +15,7 @@
 #include "comm/reducer/stream_ordered.hpp"
 #include "comm/schedule/pipeline.hpp"
 #include "comm/schedule/rests.hpp"
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -27,6 +27,7 @@ namespace winnow {
 using comm::Bucket;
 using comm::BucketPart;
 using comm::Exchange;
+using comm::Failure;
 using compress::Header;
 using kernels::Stopwatch;
 using kernels::StreamClock;
@@ -41,7 +42,7 @@ std::uint64_t AllReducer::Impl::count_residuals() const {
 void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp chosen,
                                   kernels::StreamMark* mark, const Elements* scattered) {
   const std::lock_guard lock(context.moving());
-  if (!broken.empty()) errors.comm_error(broken);
+  if (broken) errors.comm_error(*broken);
   const kernels::FloatMode mode;
   op = chosen;
   output = scattered;
@@ -61,7 +62,7 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
     if (clock != nullptr) book.forget_times();
     book.finish(bucket, context.allocations() + residuals + queue->allocations());
   } catch (const CudaError& error) {  // a failed device cannot put anything back
-    fail(comm::reason_of(error));
+    fail(comm::failure_of(error));
   }
 }
 
@@ -92,7 +93,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     precondition(bucket);
   }
   try {
-    if (!unmet.empty()) throw CommError(unmet);
+    if (unmet) comm::fail_by(*unmet);
     if (bucket.native_only) {
       comm::reduce_natively({*transport, exec, deadline(), bucket.ring}, widened.segments(), op,
                             book.call());
@@ -111,8 +112,8 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
       for (const Exchange& exchange : exchanges) comm::reserve_for_put_back(exchange, exec);
     }
   } catch (const std::exception& error) {
-    std::string why = comm::reason_of(error);
-    transport->abort(why);
+    Failure why = comm::failure_of(error);
+    transport->abort(why.text, why.kind);
     recover(bucket);
     put_back(0);
     widened.narrow(exec);
@@ -151,7 +152,7 @@ void AllReducer::Impl::meet() noexcept {
     const auto all = exec.workspace->take<std::byte>(static_cast<std::size_t>(transport->size()));
     context.control().all_gather(context.host(), {&here, 1}, all, deadline());
   } catch (const std::exception& error) {
-    unmet = comm::reason_of(error);
+    unmet = comm::failure_of(error);
   }
 }
 
@@ -197,7 +198,7 @@ void AllReducer::Impl::precondition(Bucket& bucket) const {
       const float rate = widened.segments()[part.segments[i]].rate;
       piece.precondition = preconditioner.of(piece, rate, has_residual);
     }
-    if (has_pass || !unmet.empty()) continue;  // or it is kept, in a pass of its own
+    if (has_pass || unmet) continue;  // or it is kept, in a pass of its own
     kernels::together(exec, [&] {
       for (compress::Piece& piece : part.part.pieces) {
         if (piece.precondition.kind == kernels::Precondition::Kind::none) continue;
@@ -210,13 +211,13 @@ void AllReducer::Impl::precondition(Bucket& bucket) const {
 
 /// If a call failed at a deadline while calls of another AllReducer wait for it to end, ranks may
 /// have waited for the two in different order. If ranks make different calls, one says what its is.
-void AllReducer::Impl::advise(std::string& why, std::span<const Segment> segments) const noexcept {
+void AllReducer::Impl::advise(Failure& why, std::span<const Segment> segments) const noexcept {
   try {
-    if (comm::is_usage_reason(why) && unmet.empty()) {
-      why += "; known here: a bucket of " + comm::text_of(segments);
+    if (why.kind == FailureKind::usage && !unmet) {
+      why.text += "; known here: a bucket of " + comm::text_of(segments);
     }
-    if (comm::is_deadline_reason(why) && queue->holds_up_others()) {
-      why +=
+    if (why.kind == FailureKind::deadline && queue->holds_up_others()) {
+      why.text +=
           "; this rank has calls of another AllReducer in flight, which cannot run before this one "
           "ends: ranks must wait for calls of several AllReducers in one order, or initialise MPI "
           "with MPI_THREAD_MULTIPLE";
@@ -227,13 +228,13 @@ void AllReducer::Impl::advise(std::string& why, std::span<const Segment> segment
 }
 
 /// From here on ranks may differ, and the transport may still use the buffers it was given.
-void AllReducer::Impl::fail(std::string why) {
-  transport->abort(why);
+void AllReducer::Impl::fail(Failure why) {
+  transport->abort(why.text, why.kind);
   broken = std::move(why);
   context.abandon();
-  log->broken(broken);
-  if (comm::is_usage_reason(broken)) errors.usage_error(broken);
-  errors.comm_error(broken);
+  log->broken(*broken);
+  if (broken->kind == FailureKind::usage) errors.usage_error(broken->text);
+  errors.comm_error(*broken);
 }
 
 void AllReducer::Impl::begin(Bucket& bucket) {

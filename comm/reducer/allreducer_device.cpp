@@ -7,7 +7,8 @@
 
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stream_ordered.hpp"
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/abort_on_error.hpp"
+#include "comm/transport/failure.hpp"
 
 namespace winnow {
 
@@ -16,7 +17,7 @@ using comm::Bucket;
 /// Learns the outcome of earlier calls on a device.
 void AllReducer::Impl::poll() {
   if (completions == nullptr) return;
-  if (const std::string why = completions->failure(); !why.empty()) fail(why);
+  if (const auto why = completions->failure()) fail(*why);
   for (std::size_t bucket = 0; bucket < completions->buckets(); ++bucket) {
     const kernels::CallCounts calls_since = completions->counts(bucket);
     book.count(bucket, calls_since);
@@ -51,7 +52,7 @@ void AllReducer::Impl::await_last_call(const Bucket& bucket) {
   try {
     completions->wait(completions->ended(bucket.number));
   } catch (const Error& error) {
-    fail(comm::text_of(error));
+    fail(comm::failure_of(error));
   }
   hear();
 }
@@ -65,7 +66,7 @@ void AllReducer::Impl::await_calls() {
     completions->wait(completions->ended());
     calls = completions->next();
   } catch (const Error& error) {
-    fail(comm::text_of(error));
+    fail(comm::failure_of(error));
   }
 }
 
@@ -74,7 +75,7 @@ void AllReducer::Impl::await_messages() {
   try {
     transport->wait(transport->start(exec), deadline());
   } catch (const Error& error) {
-    fail(comm::text_of(error));
+    fail(comm::failure_of(error));
   }
 }
 
@@ -82,12 +83,12 @@ void AllReducer::Impl::await_messages() {
 void AllReducer::Impl::end_calls() noexcept {
   if (completions == nullptr) return;
   try {
-    if (broken.empty()) {
+    if (!broken) {
       completions->wait(completions->ended());
       poll();
     }
   } catch (const std::exception& error) {
-    transport->abort(error.what());
+    comm::abort_by(*transport, error);
   }
   completions->close();
 }
@@ -99,16 +100,16 @@ void AllReducer::Impl::start_watchdog() {
   if (watchdog.joinable() || !transport->captures() || transport->size() == 1) return;
   watchdog = comm::stall_watchdog(
       completions, context.device(), std::chrono::duration<double>(patience()), [this] {
-        const char* const why = "the deadline passed while the device waited for messages";
+        const auto why = comm::missed_deadline("while the device waited for messages");
         completions->fail(why);  // before the work continues and seems done
-        transport->abort(why);
+        transport->abort(why.text, why.kind);
       });
 }
 
 void AllReducer::Impl::synchronize() {
   queue->drain();
   const std::lock_guard lock(context.moving());
-  if (!broken.empty()) errors.comm_error(broken);
+  if (broken) errors.comm_error(*broken);
   if (completions == nullptr) return;
   await_calls();
   hear();

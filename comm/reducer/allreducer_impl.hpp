@@ -26,6 +26,7 @@
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
 #include "comm/state/step_undo.hpp"
+#include "comm/transport/failure.hpp"
 #include "compress/compressor.hpp"
 #include "compress/precondition.hpp"
 #include "kernels/exec/stream_clock.hpp"
@@ -79,8 +80,8 @@ struct AllReducer::Impl {
   bool sums_are_finite(std::span<const comm::Exchange> parts) const;
   void recover(const comm::Bucket& bucket);
   void put_back(float fill);
-  void advise(std::string& why, std::span<const Segment> segments) const noexcept;
-  [[noreturn]] void fail(std::string why);
+  void advise(comm::Failure& why, std::span<const Segment> segments) const noexcept;
+  [[noreturn]] void fail(comm::Failure why);
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   std::uint64_t count_residuals() const;
   void look_ahead(std::uint64_t id, std::span<const float> weights, std::span<float> ahead,
@@ -153,9 +154,9 @@ struct AllReducer::Impl {
   std::unique_ptr<comm::DebugLog> log;
   std::shared_ptr<comm::CompletionTracker> completions;  // of calls on a device
   std::shared_ptr<comm::CallQueue> queue;
-  std::uint64_t residuals = 0;  // number of residuals allocated
-  std::string unmet;            // why ranks could not compare the plan of a new bucket, or empty
-  std::string broken;           // why no more calls are possible, or empty
+  std::uint64_t residuals = 0;          // number of residuals allocated
+  std::optional<comm::Failure> unmet;   // why ranks could not compare the plan of a new bucket
+  std::optional<comm::Failure> broken;  // why no more calls are possible
   // Of calls on a device, if messages are work on its stream.
   std::jthread watchdog;
 };

@@ -16,13 +16,15 @@
 #include "comm/reducer/native_only.hpp"
 #include "comm/schedule/scatter.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/abort_on_error.hpp"
+#include "comm/transport/failure.hpp"
 #include "kernels/arithmetic/element.hpp"
 
 namespace winnow {
 
 using comm::Bucket;
 using comm::BucketPart;
+using comm::Failure;
 using compress::Header;
 
 /// The stage of the compressor's warm-up, which the first parameter that has elements decides.
@@ -77,7 +79,7 @@ Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   try {
     widened.view(exec, segments, *bucket, preconditioner);
   } catch (const std::exception& error) {
-    unmet = comm::text_of(error);
+    unmet = comm::failure_of(error);
     widened.view_given(segments);
   }
   return *bucket;
@@ -108,8 +110,8 @@ void AllReducer::Impl::compare_call(const Bucket& bucket, std::span<const Segmen
                           {.options = common_options, .bucket = [&] { return lines_of(segments); }},
                           deadline());
   } catch (const std::exception& error) {
-    unmet = comm::reason_of(error);
-    transport->abort(unmet);
+    unmet = comm::failure_of(error);
+    transport->abort(unmet->text, unmet->kind);
   }
   if (!refused.empty()) errors.usage_error(comm::with_call_here(std::move(refused), segments));
 }
@@ -123,7 +125,7 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
     best = trial.compare(context.control(), context.host(), deadline());
     if (best == nullptr) return trial.plan();
   } catch (const std::exception& error) {
-    transport->abort(error.what());  // so that the call which follows fails, and loses nothing
+    comm::abort_by(*transport, error);  // so that the call which follows fails, and loses nothing
   }
   Bucket& settled = buckets.emplace(id, std::move(*best)).first->second;
   trials.erase(id);
@@ -176,9 +178,9 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
                            .bucket = [&] { return lines_of(segments); }},
                           deadline());
   } catch (const std::exception& error) {
-    unmet = comm::reason_of(error);
+    unmet = comm::failure_of(error);
   }
-  const bool others_differ = comm::is_usage_reason(unmet);
+  const bool others_differ = unmet && unmet->kind == FailureKind::usage;
   if (!refused.empty() || others_differ || !refusal.empty()) {
     forget(id);
     for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
@@ -186,10 +188,10 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
       const bool own = !refusal.empty();
       errors.usage_error(own ? refused : comm::with_call_here(std::move(refused), segments));
     }
-    std::string why = std::move(unmet);
+    Failure why = std::exchange(unmet, {}).value_or(Failure());
     try {
-      why += "; ";
-      why += refusal.empty() ? "new here: a bucket of " + comm::text_of(segments) : refusal;
+      why.text += "; ";
+      why.text += refusal.empty() ? "new here: a bucket of " + comm::text_of(segments) : refusal;
     } catch (const std::bad_alloc&) {
       // The rest of the text is not worth the call's own error.
     }

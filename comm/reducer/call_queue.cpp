@@ -8,6 +8,7 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/transport/failure.hpp"
 #include "kernels/exec/device_scope.hpp"
 
 namespace winnow {
@@ -169,7 +170,7 @@ bool CallQueue::is_due(Callback& callback) const {
   if (completions_ == nullptr || callback.error) return true;
   try {
     if (!completions_->test(callback.ended)) return false;
-    if (const std::string why = completions_->failure(); !why.empty()) throw CommError(why);
+    if (const auto why = completions_->failure()) fail_by(*why);
   } catch (const std::exception&) {
     callback.error = std::current_exception();
   }
@@ -211,7 +212,7 @@ void CallQueue::await_callback(Lock& lock) {
       return issued_.wait_for(turn, kTurn, [&] { return next_ != calls_.end(); });
     });
   } catch (const Error& failed) {
-    completions_->fail(failed.what());
+    completions_->fail(failure_of(failed));
     error = std::current_exception();
   }
   lock.lock();
@@ -314,14 +315,14 @@ void CallQueue::finish(std::uint64_t number) {
   try {
     completions_->wait(ended);
   } catch (const Error& error) {
-    completions_->fail(error.what());
+    completions_->fail(failure_of(error));
     throw;
   }
   if (!threaded_) {
     Lock held = lock();
     run_callbacks(held);
   }
-  if (const std::string why = completions_->failure(); !why.empty()) throw CommError(why);
+  if (const auto why = completions_->failure()) fail_by(*why);
 }
 
 void CallQueue::order(std::uint64_t number, void* stream) {

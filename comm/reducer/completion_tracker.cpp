@@ -93,24 +93,24 @@ void CompletionTracker::wait(std::uint64_t calls, const std::function<bool()>& s
       before = now;
       deadline = Deadline::after(patience_);
     }
-    if (deadline.passed()) throw CommError("the deadline passed while it waited for the device");
+    if (deadline.passed()) fail_at_deadline("while it waited for the device");
     if (stop()) return;
   }
 }
 
-void CompletionTracker::fail(const std::string& why) {
+void CompletionTracker::fail(const Failure& why) {
   const std::lock_guard lock(mutex_);
-  if (failure_.empty()) failure_ = why;
+  if (!failure_) failure_ = why;
 }
 
-std::string CompletionTracker::failure() const {
+std::optional<Failure> CompletionTracker::failure() const {
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.empty()) return failure_;
+    if (failure_) return failure_;
   }
   if (look(report().unsound_call) == 0) return {};
-  return "message from rank " + std::to_string(look(report().unsound) - 1) +
-         ": the device found it damaged";
+  return Failure{"message from rank " + std::to_string(look(report().unsound) - 1) +
+                 ": the device found it damaged"};
 }
 
 kernels::CallCounts CompletionTracker::counts(std::size_t bucket) {

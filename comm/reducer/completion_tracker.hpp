@@ -9,12 +9,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 #include <winnow/exec.hpp>
 #include <winnow/transport.hpp>
 
+#include "comm/transport/failure.hpp"
 #include "kernels/call_status.hpp"
 #include "kernels/exec/place_memory.hpp"
 
@@ -60,10 +61,10 @@ class CompletionTracker {
   void wait(std::uint64_t calls, const std::function<bool()>& stop) const;
 
   /// Makes every later call fail. For any thread.
-  void fail(const std::string& why);
-  /// The reason given to fail, or what is wrong with a message that a call met; or empty. For any
+  void fail(const Failure& why);
+  /// What was given to fail, or what is wrong with a message that a call met; or nothing. For any
   /// thread.
-  std::string failure() const;
+  std::optional<Failure> failure() const;
   /// Calls of a bucket since the last time this was asked.
   kernels::CallCounts counts(std::size_t bucket);
   std::size_t buckets() const { return polled_.size(); }
@@ -89,7 +90,7 @@ class CompletionTracker {
   std::atomic<std::uint64_t> ended_ = 0;
   std::atomic<bool> captured_ = false, closed_ = false;
   mutable std::mutex mutex_;  // guards failure_
-  std::string failure_;
+  std::optional<Failure> failure_;
 };
 
 }  // namespace winnow::comm

@@ -9,7 +9,6 @@
 #include <ostream>
 
 #include "comm/reducer/stats_table.hpp"
-#include "comm/transport/failure_latch.hpp"
 
 namespace winnow::comm {
 
@@ -68,10 +67,10 @@ void DebugLog::call(std::uint64_t number, const BucketStats& bucket, const Stats
   write();
 }
 
-void DebugLog::broken(std::string_view why) {
+void DebugLog::broken(const Failure& why) {
   if (level_ < 1) return;
   begin().add("broken, no call is possible any more: ");
-  add(is_usage_reason(why) ? kUsage : "").add(without_kind(std::string(why))).write();
+  add(why.kind == FailureKind::usage ? "usage error: " : "").add(why.text).write();
 }
 
 }  // namespace winnow::comm

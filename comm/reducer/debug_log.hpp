@@ -9,6 +9,7 @@
 #include <winnow/stats.hpp>
 
 #include "comm/plan/bucket.hpp"
+#include "comm/transport/failure.hpp"
 
 namespace winnow::comm {
 
@@ -25,7 +26,7 @@ class DebugLog {
   /// Level 2: what a call did, after `number` earlier calls.
   void call(std::uint64_t number, const BucketStats& bucket, const Stats& call);
   /// Level 1: no more calls are possible.
-  void broken(std::string_view why);
+  void broken(const Failure& why);
 
  private:
   DebugLog& begin();

@@ -6,7 +6,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 
 namespace winnow::comm {
 
@@ -14,24 +14,22 @@ namespace winnow::comm {
 /// copies of an exception share its text.
 class LastResort {
  public:
-  /// `why`: perhaps a usage_reason.
   [[noreturn]] void usage_error(const std::string& why) const {
-    raise(usage_, [&] { return without_kind(why); });
-  }
-  [[noreturn]] void comm_error(const std::string& why) const {
-    raise(comm_, [&] { return why; });
-  }
-
- private:
-  template <class Kind, class Text>
-  [[noreturn]] static void raise(const Kind& made, const Text& text) {
     try {
-      throw Kind(text());
+      fail_usage(why);
     } catch (const std::bad_alloc&) {
-      throw Kind(made);
+      throw UsageError(usage_);
+    }
+  }
+  [[noreturn]] void comm_error(const Failure& why) const {
+    try {
+      fail_by(why);
+    } catch (const std::bad_alloc&) {
+      throw CommError(comm_);
     }
   }
 
+ private:
   UsageError usage_{"no memory is left, neither for the call nor to say what is wrong with it"};
   CommError comm_{"no memory is left to say why calls are no longer possible"};
 };

@@ -6,9 +6,15 @@
 #include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 
 namespace winnow::comm {
+
+/// The peers learn what error it is, and of which kind.
+inline void abort_by(Transport& transport, const std::exception& error) noexcept {
+  const Failure why = failure_of(error);
+  transport.abort(why.text, why.kind);
+}
 
 /// For calls whose errors all ranks must hear of, and for messages from or to memory that may end
 /// with its owner when an error passes: peers must not read it then, so the transport aborts first.
@@ -20,7 +26,7 @@ auto abort_on_error(Transport& transport, const Act& act) {
   } catch (const UsageError&) {
     throw;
   } catch (const std::exception& error) {
-    transport.abort(text_of(error));
+    abort_by(transport, error);
     throw;
   }
 }

@@ -38,7 +38,9 @@ class OneOfManyTransport final : public Transport, public OneOfMany {
     return {};
   }
   void wait(Ticket, Deadline) override { failure_.expect_usable(); }
-  void abort(std::string_view reason) noexcept override { failure_.keep(abort_text(reason)); }
+  void abort(std::string_view reason, FailureKind kind) noexcept override {
+    failure_.keep(aborted_here(reason, kind));
+  }
   bool allows_threads() const override { return true; }
 
  private:

@@ -7,7 +7,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/reduce.hpp"
 
@@ -81,10 +81,10 @@ void run_ring(const Ring& ring) {
     transport.wait(tickets[i % depth], ring.deadline);
     const Elements own = received(i);
     if (sizes[i % depth] != own.bytes().size()) {
-      throw CommError(usage_reason("rank " + std::to_string(previous) + " sent a block of " +
-                                   std::to_string(sizes[i % depth]) + " bytes where rank " +
-                                   std::to_string(rank) + " expects " +
-                                   std::to_string(own.bytes().size())));
+      fail_by({"rank " + std::to_string(previous) + " sent a block of " +
+                   std::to_string(sizes[i % depth]) + " bytes where rank " + std::to_string(rank) +
+                   " expects " + std::to_string(own.bytes().size()),
+               FailureKind::usage});
     }
     if (i >= first_stored) continue;
     ring.combine(transport, ring.exec, ring.op, own, {arrives(i).data(), own.size(), own.type()});

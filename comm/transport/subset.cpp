@@ -33,7 +33,9 @@ class Subset final : public Transport {
   void wait(Ticket ticket, Deadline deadline) override { parent_.wait(ticket, deadline); }
   bool test(Ticket ticket, Deadline deadline) override { return parent_.test(ticket, deadline); }
   void progress() override { parent_.progress(); }
-  void abort(std::string_view reason) noexcept override { parent_.abort(reason); }
+  void abort(std::string_view reason, FailureKind kind) noexcept override {
+    parent_.abort(reason, kind);
+  }
   bool sizes_travel() const override { return parent_.sizes_travel(); }
   bool allows_threads() const override { return parent_.allows_threads(); }
 

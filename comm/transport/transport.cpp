@@ -10,7 +10,7 @@
 
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/expect.hpp"
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "comm/transport/occupancy.hpp"
 #include "comm/transport/ring.hpp"
 #include "comm/transport/subset.hpp"
@@ -118,9 +118,10 @@ void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
     wait(start(exec), deadline);
     for (std::size_t peer = 0; peer < gathered_.size(); ++peer) {
       if (gathered_[peer] == mine.size()) continue;
-      throw CommError(comm::usage_reason(
-          "rank " + std::to_string(peer) + " gathers " + std::to_string(gathered_[peer]) +
-          " bytes, rank " + std::to_string(rank()) + " " + std::to_string(mine.size())));
+      comm::fail_by({"rank " + std::to_string(peer) + " gathers " +
+                         std::to_string(gathered_[peer]) + " bytes, rank " +
+                         std::to_string(rank()) + " " + std::to_string(mine.size()),
+                     FailureKind::usage});
     }
   });
 }

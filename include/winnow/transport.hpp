@@ -58,9 +58,10 @@ struct Ticket {
 /// Since messages have no tags, a transport serves one AllReducer, or one mixed transport, at a
 /// time; for a second one make a duplicate.
 ///
-/// Throws CommError if a peer is gone, a deadline passes, a message is longer than its receive
-/// buffer, or after abort. The transport is then unusable: every later call throws. In a child of a
-/// fork each call throws UsageError, but for progress and abort, which do nothing.
+/// Throws CommError if a peer is gone, a deadline passes (FailureKind::deadline), a message is
+/// longer than its receive buffer (FailureKind::usage), or after abort. The transport is then
+/// unusable: every later call throws. In a child of a fork each call throws UsageError, but for
+/// progress and abort, which do nothing.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -109,10 +110,13 @@ class Transport {
   /// Makes progress without waiting, for transports that move only inside their calls; ranks call
   /// it now and then while they compute. May throw as wait does.
   virtual void progress() {}
-  /// Makes this transport unusable and wakes peers that wait on it with a CommError naming
-  /// `reason`. Never throws and never blocks. If captures() is true, any thread may call it during
-  /// another thread's call, which may be waiting for space in a stream.
-  virtual void abort(std::string_view reason) noexcept = 0;
+  /// Makes this transport unusable and wakes peers that wait on it with a CommError of this kind
+  /// naming `reason`. Never throws and never blocks. If captures() is true, any thread may call it
+  /// during another thread's call, which may be waiting for space in a stream. Overriders repeat
+  /// the signature without the default. A transport that cannot tell peers the kind makes it
+  /// `environment` there.
+  virtual void abort(std::string_view reason,
+                     FailureKind kind = FailureKind::environment) noexcept = 0;
   /// Whether the receiver learns a message's size from the transport. If false, a message must fill
   /// its buffer exactly, so schedules exchange sizes first, unless (count, k) fixes them; and one
   /// start may wait for everything that this rank started before.

@@ -35,7 +35,9 @@ class ForwardingTransport : public Transport {
   void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
   bool test(Ticket ticket, Deadline deadline) override { return inner_->test(ticket, deadline); }
   void progress() override { inner_->progress(); }
-  void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
+  void abort(std::string_view reason, FailureKind kind) noexcept override {
+    inner_->abort(reason, kind);
+  }
   MemoryRegistrar registrar() override { return inner_->registrar(); }
 
  protected:

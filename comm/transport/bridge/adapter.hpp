@@ -65,9 +65,9 @@ class Adapter : public EnqueuingTransport {
     carry({exec, deadline, all.size(), mine, begin, all, 0, std::ref(run)});
   }
 
-  void abort(std::string_view reason) noexcept override {
-    failure_->keep(abort_text(reason));
-    inner_.abort(reason);
+  void abort(std::string_view reason, FailureKind kind) noexcept override {
+    failure_->keep(aborted_here(reason, kind));
+    inner_.abort(reason, kind);
   }
 
  protected:
@@ -88,10 +88,10 @@ class Adapter : public EnqueuingTransport {
 
   bool failed() const { return failure_->failed(); }
   void expect_usable() const { failure_->expect_usable(); }
-  [[noreturn]] void fail(const std::string& why, int code = 0) {
-    failure_->keep("rank " + std::to_string(rank()) + ": " + why);
-    inner_.abort(why);
-    throw CommError(failure_->why(), code);
+  [[noreturn]] void fail(const Failure& why, int code = 0) {
+    failure_->keep(of_rank(rank(), why));
+    inner_.abort(why.text, why.kind);
+    failure_->fail(code);
   }
   /// Runs `body` with the device current. Anything it throws, except UsageError, makes this
   /// unusable.
@@ -101,10 +101,10 @@ class Adapter : public EnqueuingTransport {
       const kernels::DeviceScope scope(device_);
       return body();
     } catch (const CommError& error) {
-      failure_->keep(error.what());
+      failure_->keep(failure_of(error));
       throw;
     } catch (const CudaError& error) {
-      fail(error.what(), error.code());
+      fail(failure_of(error), error.code());
     }
   }
   /// A collective of the inner transport, on a copy of the elements in its memory.

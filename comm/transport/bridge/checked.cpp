@@ -170,9 +170,9 @@ class CheckedTransport final : public Transport {
   void progress() override {
     guarded([&] { inner_.progress(); });
   }
-  void abort(std::string_view reason) noexcept override {
-    failure_.keep(abort_text(reason));
-    inner_.abort(reason);
+  void abort(std::string_view reason, FailureKind kind) noexcept override {
+    failure_.keep(aborted_here(reason, kind));
+    inner_.abort(reason, kind);
   }
 
   void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
@@ -184,7 +184,7 @@ class CheckedTransport final : public Transport {
                std::as_writable_bytes(std::span(results_)), deadline);
     for (std::size_t peer = 0; peer < results_.size(); ++peer) {
       if (results_[peer] != mine) {
-        fail("rank " + std::to_string(peer) + " holds another result of a dense allreduce");
+        fail({"rank " + std::to_string(peer) + " holds another result of a dense allreduce"});
       }
     }
   }
@@ -201,7 +201,7 @@ class CheckedTransport final : public Transport {
     try {
       call();
     } catch (const CommError& error) {
-      failure_.keep(error.what());
+      failure_.keep(failure_of(error));
       throw;
     }
   }
@@ -237,20 +237,22 @@ class CheckedTransport final : public Transport {
   void check(const Checked& checked) {
     const std::string from = "message from rank " + std::to_string(checked.peer);
     if (checked.seal_bytes != checked.seal.size) {
-      fail(usage_reason(from + ": no checksum follows it; all ranks must set the same options"));
+      fail({from + ": no checksum follows it; all ranks must set the same options",
+            FailureKind::usage});
     }
-    if (checked.bytes > checked.message.size()) fail(from + " is longer than its buffer");
+    if (checked.bytes > checked.message.size()) fail({from + " is longer than its buffer"});
     const Seal right =
         sealer(checked).seal_of(checked.message.first(checked.bytes), checked.number, checked.peer);
     if (!std::ranges::equal(right.view(), checked.seal.view())) {
-      fail(from + ": its checksum is not that of its " + std::to_string(checked.bytes) + " bytes");
+      fail(
+          {from + ": its checksum is not that of its " + std::to_string(checked.bytes) + " bytes"});
     }
     if (checked.message_bytes != nullptr) *checked.message_bytes = checked.bytes;
   }
-  [[noreturn]] void fail(const std::string& why) {
-    failure_.keep("rank " + std::to_string(rank()) + ": " + why);
-    inner_.abort(why);
-    throw CommError(failure_.why());
+  [[noreturn]] void fail(const Failure& why) {
+    failure_.keep(of_rank(rank(), why));
+    inner_.abort(why.text, why.kind);
+    failure_.fail();
   }
 
   Transport& inner_;

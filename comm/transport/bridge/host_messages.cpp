@@ -57,7 +57,8 @@ class HostMessages final : public Adapter {
 HostMessages::~HostMessages() {
   if (!failed() && batches_.empty()) return;
   staging_.abandon();
-  if (!failed()) Adapter::abort("a transport ended with messages under way");
+  if (!failed())
+    Adapter::abort("a transport ended with messages under way", FailureKind::environment);
 }
 
 void HostMessages::copy(Bytes to, std::span<const std::byte> from) const {

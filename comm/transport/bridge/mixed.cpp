@@ -55,7 +55,7 @@ class MixedTransport final : public comm::EnqueuingTransport {
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
-  void abort(std::string_view reason) noexcept override;
+  void abort(std::string_view reason, FailureKind kind) noexcept override;
   MemoryRegistrar registrar() override { return node_->registrar(); }
   std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
@@ -79,7 +79,7 @@ class MixedTransport final : public comm::EnqueuingTransport {
     try {
       return body();
     } catch (const std::exception& error) {
-      failure_->keep(error.what());
+      failure_->keep(comm::failure_of(error));
       throw;
     }
   }
@@ -90,7 +90,7 @@ class MixedTransport final : public comm::EnqueuingTransport {
     try {
       return call();
     } catch (const std::exception& error) {
-      node_->abort(error.what());
+      comm::abort_by(*node_, error);
       throw;
     }
   }
@@ -152,8 +152,8 @@ Ticket MixedTransport::start(const Exec& exec) {
       if (lanes.within == node_.get()) started.within = node_->start(exec);
       return under_way_.push(started);
     } catch (const std::exception& error) {  // half of it may be under way
-      world_->abort(error.what());
-      node_->abort(error.what());
+      comm::abort_by(*world_, error);
+      comm::abort_by(*node_, error);
       throw;
     }
   });
@@ -191,7 +191,8 @@ bool MixedTransport::test(Ticket ticket, Deadline deadline) {
       } catch (const CommError& error) {
         // An aborting rank tells the world first; the world's error has its world rank.
         (void)moves_on();
-        throw CommError("in the node of " + members_ + ": " + error.what(), error.code());
+        throw CommError("in the node of " + members_ + ": " + error.what(), error.code(),
+                        error.kind());
       }
     }
     return under_way_.retire(ticket.number, [done](const Started&) { return done; });
@@ -216,10 +217,10 @@ void MixedTransport::progress() {
   });
 }
 
-void MixedTransport::abort(std::string_view reason) noexcept {
-  failure_->keep(comm::abort_text(reason));
-  world_->abort(reason);
-  node_->abort(reason);
+void MixedTransport::abort(std::string_view reason, FailureKind kind) noexcept {
+  failure_->keep(comm::aborted_here(reason, kind));
+  world_->abort(reason, kind);
+  node_->abort(reason, kind);
 }
 
 std::unique_ptr<Transport> MixedTransport::duplicate(Deadline deadline) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <winnow/error.hpp>
 
+#include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/memory.hpp"
@@ -54,7 +55,7 @@ void await_size_words(const Exec& exec, Transport& transport, Deadline deadline)
     return false;
   };
   if (!spin_until(done, deadline)) {
-    throw CommError("the deadline passed while the host waited for the sizes of messages");
+    fail_at_deadline("while the host waited for the sizes of messages");
   }
 }
 

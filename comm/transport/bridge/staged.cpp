@@ -114,7 +114,8 @@ StagedTransport::~StagedTransport() {
   }
   if (!open) return;
   under_way_->staging.abandon();
-  if (!failed()) Adapter::abort("a transport ended with messages under way");
+  if (!failed())
+    Adapter::abort("a transport ended with messages under way", FailureKind::environment);
 }
 
 Ticket StagedTransport::start(const Exec& exec) {
@@ -262,7 +263,7 @@ void StagedTransport::deliver(const Batch& batch) {
 void StagedTransport::expect_in_time(Deadline deadline) {
   inner().progress();
   if (deadline.passed()) {
-    fail("the deadline passed while it waited for copies between the host and the device");
+    fail(missed_deadline("while it waited for copies between the host and the device"));
   }
 }
 

@@ -20,7 +20,6 @@
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/local/group_order.hpp"
 #include "comm/transport/occupancy.hpp"
-#include "comm/transport/printable.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -29,6 +28,7 @@ namespace winnow {
 
 namespace {
 
+using comm::Failure;
 using comm::Fifo;
 using comm::GroupOrder;
 using comm::LocalRules;
@@ -83,26 +83,25 @@ struct Group {
     for (std::condition_variable& condition : wake) condition.notify_all();
   }
 
-  std::string abort_text() const {
-    return "rank " + std::to_string(aborted_by) + " aborted: " + comm::printable(reason);
-  }
+  Failure abort_failure() const { return comm::aborted_by(aborted_by, reason.text, reason.kind); }
 
   bool fits(std::size_t message_bytes, std::size_t buffer_bytes) const {
     return strict ? message_bytes == buffer_bytes : message_bytes <= buffer_bytes;
   }
-  std::string misfit(std::size_t message_bytes, int from, std::size_t buffer_bytes) const {
-    return comm::usage_reason(
-        "a message of " + std::to_string(message_bytes) + " bytes from rank " +
-        std::to_string(from) +
-        (strict ? " meets a receipt of exactly " : " is longer than its buffer of ") +
-        std::to_string(buffer_bytes));
+  Failure misfit(std::size_t message_bytes, int from, std::size_t buffer_bytes) const {
+    return {"a message of " + std::to_string(message_bytes) + " bytes from rank " +
+                std::to_string(from) +
+                (strict ? " meets a receipt of exactly " : " is longer than its buffer of ") +
+                std::to_string(buffer_bytes),
+            FailureKind::usage};
   }
   /// Tells all ranks that `rank` is the first to fail, and why, unless there is an earlier one.
-  void abort(int rank, std::string_view why) noexcept {
+  void abort(int rank, std::string_view why, FailureKind kind) noexcept {
     if (aborted_by >= 0) return;
     aborted_by = rank;
+    reason.kind = kind;
     try {
-      reason = why;
+      reason.text = why;
     } catch (...) {
       // If there is no memory for the text, the abort stands and names only the rank.
     }
@@ -135,7 +134,7 @@ struct Group {
   std::shared_ptr<Group> duplicate;           // while some ranks have joined it
   std::size_t joined = 0;
   int aborted_by = -1;
-  std::string reason;  // why it was aborted
+  Failure reason;  // why it was aborted
 };
 
 class LocalTransport final : public Transport {
@@ -164,7 +163,7 @@ class LocalTransport final : public Transport {
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
-  void abort(std::string_view reason) noexcept override;
+  void abort(std::string_view reason, FailureKind kind) noexcept override;
   std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
  private:
@@ -175,7 +174,7 @@ class LocalTransport final : public Transport {
   int find_awaited(std::uint64_t ticket, Lock& lock);
   bool look(Ticket ticket, Deadline deadline, Lock& lock);
   void leave(Lock& lock) noexcept;
-  [[noreturn]] void fail(Lock& lock, const std::string& why);
+  [[noreturn]] void fail(Lock& lock, const Failure& why);
   Fifo<Expected>& expected(int peer) { return expected_[static_cast<std::size_t>(peer)].queue; }
 
   struct Outgoing {
@@ -251,8 +250,8 @@ void LocalTransport::take_messages(int from, Lock& lock) {
     const Expected& place = incoming.queue[incoming.filled];
     if (!group_->may_move(from, sent_with) || !group_->may_move(rank_, place.ticket)) return;
     if (!group_->fits(message.size(), place.buffer.size())) {
-      const std::string why = group_->misfit(message.size(), from, place.buffer.size());
-      group_->abort(rank_, why);
+      const Failure why = group_->misfit(message.size(), from, place.buffer.size());
+      group_->abort(rank_, why.text, why.kind);
       fail(lock, why);
     }
     channel.copying = true;
@@ -266,7 +265,7 @@ void LocalTransport::take_messages(int from, Lock& lock) {
     lock.lock();
     copied_ = true;
     channel.copying = false;
-    if (!error.empty()) fail(lock, error);
+    if (!error.empty()) fail(lock, {error});
     ++channel.taken;
     ++incoming.filled;
     if (place.message_bytes != nullptr) *place.message_bytes = message.size();
@@ -307,8 +306,8 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
     const bool sends = !channel.posted.empty() && channel.posted.front().ticket <= ticket;
     if (!receives && !sends) continue;
     if (group_->gone[static_cast<std::size_t>(peer)] != 0 && !channel.copying)
-      fail(lock, group_->aborted_by >= 0 ? group_->abort_text()
-                                         : "rank " + std::to_string(peer) + " is gone");
+      fail(lock, group_->aborted_by >= 0 ? group_->abort_failure()
+                                         : Failure{"rank " + std::to_string(peer) + " is gone"});
     awaited = peer;
   }
   return awaited;
@@ -319,7 +318,7 @@ bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
   starts_.expect_started(ticket);
   int awaited = -1;
   do {
-    if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
+    if (group_->aborted_by >= 0) fail(lock, group_->abort_failure());
     copied_ = false;
     awaited = find_awaited(ticket.number, lock);
     if (awaited < 0) {
@@ -331,7 +330,7 @@ bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
     }
   } while (copied_);  // others may have moved, and notified, during the copy
   if (deadline.passed())
-    fail(lock, "the deadline passed while it waited for rank " + std::to_string(awaited));
+    fail(lock, comm::missed_deadline("while it waited for rank " + std::to_string(awaited)));
   return false;
 }
 
@@ -345,7 +344,7 @@ bool LocalTransport::test(Ticket ticket, Deadline deadline) {
 void LocalTransport::progress() {
   if (failure_.failed() || failure_.forked()) return;
   Lock lock(group_->mutex);
-  if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
+  if (group_->aborted_by >= 0) fail(lock, group_->abort_failure());
 }
 
 void LocalTransport::wait(Ticket ticket, Deadline deadline) {
@@ -359,12 +358,12 @@ void LocalTransport::wait(Ticket ticket, Deadline deadline) {
   }
 }
 
-void LocalTransport::abort(std::string_view reason) noexcept {
+void LocalTransport::abort(std::string_view reason, FailureKind kind) noexcept {
   if (failure_.forked()) return;
   Lock lock(group_->mutex);
   if (group_->aborted_by < 0) {
-    group_->abort(rank_, reason);
-    failure_.keep(comm::abort_text(reason));
+    group_->abort(rank_, reason, kind);
+    failure_.keep(comm::aborted_here(reason, kind));
   }
   leave(lock);  // the caller may then write to its send buffers
 }
@@ -393,10 +392,10 @@ void LocalTransport::leave(Lock& lock) noexcept {
   group_->wake_all();
 }
 
-void LocalTransport::fail(Lock& lock, const std::string& why) {
-  failure_.keep("rank " + std::to_string(rank_) + ": " + why);
+void LocalTransport::fail(Lock& lock, const Failure& why) {
+  failure_.keep(comm::of_rank(rank_, why));
   leave(lock);
-  throw CommError(failure_.why());
+  failure_.fail();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/transport/failure.hpp"
 #include "comm/transport/mpi/calls.hpp"
 #include "comm/transport/poll.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
@@ -56,8 +57,9 @@ void finish(std::unique_ptr<Pending>& pending, int code, const char* call, Deadl
   };
   if (!spin_until(ended, deadline)) {
     kernels::keep_for_ever(pending.release());
-    throw CommError(std::string("mpi_transport: the deadline passed while it waited in ") + call +
-                    " for the other ranks of the communicator");
+    const Failure why = missed_deadline(std::string("while it waited in ") + call +
+                                        " for the other ranks of the communicator");
+    fail_by({"mpi_transport: " + why.text, why.kind});
   }
   check_mpi(code, call);
 }

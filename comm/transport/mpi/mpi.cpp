@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,7 @@ namespace winnow {
 
 namespace {
 
+using comm::Failure;
 using comm::Fifo;
 using comm::mpi_is_up;
 using comm::mpi_text;
@@ -135,7 +137,7 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
-  void abort(std::string_view reason) noexcept override;
+  void abort(std::string_view reason, FailureKind kind) noexcept override;
   std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
   void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
@@ -162,7 +164,7 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
                           Deadline deadline);
   void drain(bool sends_too) noexcept;
   bool all_ranks_leave() noexcept;
-  [[noreturn]] void fail(const std::string& why, int code = 0);
+  [[noreturn]] void fail(const Failure& why, int code = 0);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::size_t chunk_bytes_;  // as given
@@ -294,7 +296,7 @@ void MpiTransport::post_begun() {
     try {
       if (start.marked && !start.mark->passed()) return;
     } catch (const CudaError& error) {
-      fail(error.what(), error.code());
+      fail({error.what()}, error.code());
     }
     for (; linked_ != start.end; ++linked_) {
       const Message& message = messages_[linked_];
@@ -334,14 +336,15 @@ void MpiTransport::post_receipts(Lane& lane, int peer) {
   while (lane.current != kNone && lane.under_way < kWindow) {
     int bytes = 0;
     const int code = MpiPieces::probe(comm_, peer, bytes);
-    if (code != MPI_SUCCESS) fail("MPI_Iprobe: " + mpi_text(code), code);
+    if (code != MPI_SUCCESS) fail({"MPI_Iprobe: " + mpi_text(code)}, code);
     if (bytes < 0) return;
     const Message& message = messages_[lane.current];
     const std::uint64_t total = message.offset + static_cast<std::uint64_t>(bytes);
     if (total > message.bytes)
-      fail(comm::usage_reason("a message of " + std::to_string(total) +
-                              " bytes or more from rank " + std::to_string(peer) +
-                              " is longer than its buffer of " + std::to_string(message.bytes)));
+      fail({"a message of " + std::to_string(total) + " bytes or more from rank " +
+                std::to_string(peer) + " is longer than its buffer of " +
+                std::to_string(message.bytes),
+            FailureKind::usage});
     post_piece(lane, static_cast<std::uint64_t>(bytes));
   }
 }
@@ -359,8 +362,8 @@ void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes, bool synchronous)
                            .offset = message.offset});
   if (code != MPI_SUCCESS) {
     const char* const call = synchronous ? "MPI_Issend to" : "MPI_Isend to";
-    fail((message.is_send ? call : "MPI_Irecv from") + std::string(" rank ") +
-             std::to_string(message.peer) + ": " + mpi_text(code),
+    fail({(message.is_send ? call : "MPI_Irecv from") + std::string(" rank ") +
+          std::to_string(message.peer) + ": " + mpi_text(code)},
          code);
   }
   ++message.under_way;
@@ -401,7 +404,7 @@ void MpiTransport::move_on() {
 void MpiTransport::finish_pieces() {
   std::span<const MpiPieces::Finished> finished;
   const int code = pieces_.test(finished);
-  if (code != MPI_SUCCESS) fail("MPI_Testsome: " + mpi_text(code), code);
+  if (code != MPI_SUCCESS) fail({"MPI_Testsome: " + mpi_text(code)}, code);
 
   const MpiPieces::Finished* failed = nullptr;
   for (const MpiPieces::Finished& piece : finished) {
@@ -421,8 +424,8 @@ void MpiTransport::finish_pieces() {
       *message.message_bytes = message.offset;
   }
   if (failed != nullptr) {
-    fail("transfer with rank " + std::to_string(messages_[failed->message].peer) + ": " +
-             mpi_text(failed->error),
+    fail({"transfer with rank " + std::to_string(messages_[failed->message].peer) + ": " +
+          mpi_text(failed->error)},
          failed->error);
   }
   for (const MpiPieces::Finished& piece : finished) {
@@ -451,8 +454,9 @@ bool MpiTransport::test(Ticket ticket, Deadline deadline) {
   if (++turns_ % kTurnsPerProbe == 0) expect_no_notice();
   if (deadline.passed()) {
     const Message& first = messages_.front();
-    fail("the deadline passed while it waited for a message " +
-         std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer));
+    fail(comm::missed_deadline(std::string("while it waited for a message ") +
+                               (first.is_send ? "to" : "from") + " rank " +
+                               std::to_string(first.peer)));
   }
   return false;
 }
@@ -462,10 +466,10 @@ void MpiTransport::wait(Ticket ticket, Deadline deadline) {
 }
 
 void MpiTransport::expect_no_notice() {
-  std::string found;
+  std::optional<Failure> found;
   const int code = notices_->probe(comm_, found);
-  if (code != MPI_SUCCESS) fail("MPI_Iprobe: " + mpi_text(code), code);
-  if (!found.empty()) fail(found);
+  if (code != MPI_SUCCESS) fail({"MPI_Iprobe: " + mpi_text(code)}, code);
+  if (found) fail(*found);
 }
 
 // Before a call of MPI that does not end if a rank has aborted. A probe may let MPI take in what a
@@ -480,15 +484,15 @@ void MpiTransport::expect_all_to_come() {
       return false;
     };
     comm::spin_until(look, Deadline::after(kPatience));
-    fail("a rank aborted, and its notice did not come");
+    fail({"a rank aborted, and its notice did not come"});
   }
 }
 
-void MpiTransport::abort(std::string_view reason) noexcept {
+void MpiTransport::abort(std::string_view reason, FailureKind kind) noexcept {
   if (failure_.forked() || !mpi_is_up()) return;
   if (group_) group_.raise_alarm();
-  notices_->send(comm_, rank_, reason);
-  failure_.keep(comm::abort_text(reason));
+  notices_->send(comm_, rank_, reason, kind);
+  failure_.keep(comm::aborted_here(reason, kind));
 }
 
 // The ranks first wait for each other by messages, which an abort ends: MPI's own calls it would
@@ -525,10 +529,10 @@ bool MpiTransport::all_ranks_leave() noexcept {
 
 // Receipts under way have matched their message, and mostly end within kPatience; any other may
 // write to its buffer until the transport is destroyed.
-void MpiTransport::fail(const std::string& why, int code) {
-  failure_.keep("rank " + std::to_string(rank_) + ": " + why);
+void MpiTransport::fail(const Failure& why, int code) {
+  failure_.keep(comm::of_rank(rank_, why));
   drain(false);
-  throw CommError(failure_.why(), code);
+  failure_.fail(code);
 }
 
 // Messages of other communicators that ranks wait for before they come here need MPI to work.
@@ -537,7 +541,7 @@ void MpiTransport::reduce_within_node(const Exec& exec, const Elements& elements
   comm::abort_on_error(*this, [&] {
     group_.all_reduce(exec, elements, op, [&] {
       expect_no_notice();
-      if (deadline.passed()) fail("the deadline passed while it waited in an all_reduce");
+      if (deadline.passed()) fail(comm::missed_deadline("while it waited in an all_reduce"));
     });
   });
 }
@@ -568,7 +572,7 @@ void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, Reduce
     const int code =
         MPI_Allreduce(MPI_IN_PLACE, piece.bytes().data(), static_cast<int>(piece.size()),
                       MpiReductions::type(piece.type()), reductions_->op(piece.type(), op), comm_);
-    if (code != MPI_SUCCESS) fail("MPI_Allreduce: " + mpi_text(code), code);
+    if (code != MPI_SUCCESS) fail({"MPI_Allreduce: " + mpi_text(code)}, code);
   }
 }
 

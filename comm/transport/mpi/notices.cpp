@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/mpi/notices.hpp"
 
+#include <cstdint>
+
 #include "comm/transport/mpi/calls.hpp"
-#include "comm/transport/printable.hpp"
 
 namespace winnow::comm {
 
@@ -11,11 +12,13 @@ namespace {
 constexpr int kNoticeTag = 2;
 }  // namespace
 
-void MpiNotices::send(MPI_Comm communicator, int self, std::string_view reason) noexcept {
+void MpiNotices::send(MPI_Comm communicator, int self, std::string_view reason,
+                      FailureKind kind) noexcept {
   if (given_) return;
   given_ = true;
-  const std::size_t length = reason.copy(text_->data(), text_->size() - 1);
-  (*text_)[length] = '\0';
+  text_->front() = static_cast<char>(kind);
+  const std::size_t length = reason.copy(text_->data() + 1, text_->size() - 2);
+  (*text_)[1 + length] = '\0';
   // Small enough to leave at once; MPI_Finalize gets what the peers cannot take.
   for (std::size_t peer = 0; peer < requests_.size(); ++peer) {
     if (static_cast<int>(peer) == self) continue;
@@ -26,7 +29,7 @@ void MpiNotices::send(MPI_Comm communicator, int self, std::string_view reason) 
   }
 }
 
-int MpiNotices::probe(MPI_Comm communicator, std::string& found) {
+int MpiNotices::probe(MPI_Comm communicator, std::optional<Failure>& found) {
   int waiting = 0;
   MPI_Status status;
   const int code = MPI_Iprobe(MPI_ANY_SOURCE, kNoticeTag, communicator, &waiting, &status);
@@ -36,7 +39,8 @@ int MpiNotices::probe(MPI_Comm communicator, std::string& found) {
            communicator, MPI_STATUS_IGNORE);
   text.back() = '\0';
   given_ = true;  // the aborting rank tells the others
-  found = "rank " + std::to_string(status.MPI_SOURCE) + " aborted: " + printable(text.data());
+  found = aborted_by(status.MPI_SOURCE, text.data() + 1,
+                     kind_of(static_cast<std::uint8_t>(text.front())));
   return MPI_SUCCESS;
 }
 

@@ -4,10 +4,13 @@
 
 #include <array>
 #include <memory>
-#include <string>
+#include <optional>
 #include <string_view>
 #include <vector>
+#include <winnow/error.hpp>
 #include <winnow/mpi.hpp>
+
+#include "comm/transport/failure.hpp"
 
 namespace winnow::comm {
 
@@ -23,15 +26,16 @@ class MpiNotices {
   /// Whether this rank has sent or found a notice.
   bool given() const { return given_; }
   /// Sends `reason`, cut to what fits, to all ranks but `self`, unless a notice was given.
-  void send(MPI_Comm communicator, int self, std::string_view reason) noexcept;
+  void send(MPI_Comm communicator, int self, std::string_view reason, FailureKind kind) noexcept;
   /// Reports in `found` who aborted and why, and leaves it alone if nobody did. Returns MPI's code.
-  int probe(MPI_Comm communicator, std::string& found);
+  int probe(MPI_Comm communicator, std::optional<Failure>& found);
   /// Whether notices of this rank are still under way.
   bool any_open() noexcept;
   /// Leaves what is under way to MPI for good.
   void let_go() noexcept;
 
  private:
+  /// A byte that is the kind, then the reason and a zero.
   using Text = std::array<char, 256>;
 
   bool given_ = false;

@@ -348,11 +348,11 @@ bool NcclCommunicator::idle() const {
 
 void NcclCommunicator::settle(Deadline deadline, const char* what) const {
   if (!sleep_until([this] { return idle(); }, deadline)) {
-    throw CommError("the deadline passed while NCCL " + std::string(what));
+    fail_at_deadline(std::string("while NCCL ") + what);
   }
 }
 
-void NcclCommunicator::abort(std::string why) noexcept {
+void NcclCommunicator::abort(Failure why) noexcept {
   if (process_.left()) return;
   const std::lock_guard lock(mutex_);
   if (failure_.failed()) return;

@@ -80,7 +80,7 @@ class NcclCommunicator {
   void enter_graph() { in_graph_ = true; }
 
   /// Ends everything under way and drops the communicator. Does not wait for graphs.
-  void abort(std::string why) noexcept;
+  void abort(Failure why) noexcept;
   /// Why there is no communicator, or nothing.
   FailureLatch failure() const;
 

@@ -14,6 +14,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
 
 namespace winnow::comm {
@@ -162,7 +163,7 @@ void IdFile::read(std::span<std::byte> id, Deadline deadline) const {
     return false;
   };
   if (!sleep_until(is_read, deadline, kPause)) {
-    throw CommError("the deadline passed while it waited for what rank 0 writes to " + problem);
+    fail_at_deadline("while it waited for what rank 0 writes to " + problem);
   }
 }
 

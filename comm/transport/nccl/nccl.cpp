@@ -14,6 +14,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/expect.hpp"
+#include "comm/transport/failure.hpp"
 #include "comm/transport/nccl/communicator.hpp"
 #include "comm/transport/nccl/groups.hpp"
 #include "comm/transport/occupancy.hpp"
@@ -62,7 +63,7 @@ class NcclTransport final : public Transport {
   void wait_on_stream(Ticket ticket, Deadline deadline) override;
   bool captures() const override { return true; }
   void progress() override;
-  void abort(std::string_view reason) noexcept override;
+  void abort(std::string_view reason, FailureKind kind) noexcept override;
   MemoryRegistrar registrar() override;
   std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
   std::unique_ptr<Transport> duplicate(Deadline deadline) override;
@@ -94,7 +95,7 @@ class NcclTransport final : public Transport {
   void expect_usable() const { communicator_->failure().expect_usable(); }
   static void expect_stream(const Exec& exec);
   void expect_on_device(std::span<const std::byte> memory) const;
-  [[noreturn]] void fail(const std::string& why, int code);
+  [[noreturn]] void fail(const comm::Failure& why, int code);
   std::unique_ptr<NcclCommunicator> split(int color, int key, Deadline deadline);
   template <class Done>
   bool look(Ticket ticket, Deadline deadline, const Done& done);
@@ -104,9 +105,9 @@ class NcclTransport final : public Transport {
     try {
       return body();
     } catch (const CommError& error) {
-      fail(error.what(), error.code());
+      fail(comm::failure_of(error), error.code());
     } catch (const CudaError& error) {
-      fail(error.what(), error.code());
+      fail(comm::failure_of(error), error.code());
     }
   }
 
@@ -136,7 +137,7 @@ NcclTransport::~NcclTransport() {
   } catch (const std::exception&) {
     // The failed messages are still there.
   }
-  if (!groups_.empty()) communicator_->abort("its transport has ended");
+  if (!groups_.empty()) communicator_->abort({"its transport has ended"});
 }
 
 void NcclTransport::expect_stream(const Exec& exec) {
@@ -222,8 +223,8 @@ bool NcclTransport::look(Ticket ticket, Deadline deadline, const Done& done) {
     if (done()) return true;
     if (deadline.passed()) {
       const int peer = groups_.first_peer();
-      throw CommError("the deadline passed while it waited for " +
-                      (peer < 0 ? "all ranks" : "rank " + std::to_string(peer)));
+      comm::fail_at_deadline("while it waited for " +
+                             (peer < 0 ? "all ranks" : "rank " + std::to_string(peer)));
     }
     return false;
   });
@@ -243,13 +244,13 @@ void NcclTransport::wait_on_stream(Ticket ticket, Deadline deadline) {
 }
 
 /// Another thread may have failed first, with another reason.
-void NcclTransport::fail(const std::string& why, int code) {
-  communicator_->abort("rank " + std::to_string(rank_) + ": " + why);
-  throw CommError(communicator_->failure().why(), code);
+void NcclTransport::fail(const comm::Failure& why, int code) {
+  communicator_->abort(comm::of_rank(rank_, why));
+  communicator_->failure().fail(code);
 }
 
-void NcclTransport::abort(std::string_view reason) noexcept {
-  communicator_->abort(comm::abort_text(reason));
+void NcclTransport::abort(std::string_view reason, FailureKind kind) noexcept {
+  communicator_->abort(comm::aborted_here(reason, kind));
 }
 
 // NCCL splits only a communicator with nothing under way.
@@ -260,7 +261,7 @@ std::unique_ptr<NcclCommunicator> NcclTransport::split(int color, int key, Deadl
       return groups_.empty();
     };
     if (!comm::spin_until(all_done, deadline))
-      throw CommError("the deadline passed before the communicator could be split");
+      comm::fail_at_deadline("before the communicator could be split");
     const DeviceScope scope(device_);
     return communicator_->split(color, key, deadline);
   });

@@ -13,7 +13,7 @@
 #include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "kernels/exec/pause.hpp"
 #include "kernels/reduce.hpp"
 
@@ -117,10 +117,11 @@ void NodeGroup::expect_same_shape() const {
   for (int rank = 0; rank < ranks_; ++rank) {
     const Shape& theirs = seat(rank).shapes[calls_ % 2];
     if (theirs == mine) continue;
-    throw CommError(usage_reason("rank " + std::to_string(rank) + " reduces " +
-                                 std::to_string(theirs.bytes) + " bytes where rank " +
-                                 std::to_string(rank_) + " reduces " + std::to_string(mine.bytes) +
-                                 ", or elements of another type, or by another operation"));
+    fail_by({"rank " + std::to_string(rank) + " reduces " + std::to_string(theirs.bytes) +
+                 " bytes where rank " + std::to_string(rank_) + " reduces " +
+                 std::to_string(mine.bytes) +
+                 ", or elements of another type, or by another operation",
+             FailureKind::usage});
   }
 }
 

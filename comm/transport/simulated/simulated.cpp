@@ -71,8 +71,8 @@ Ticket SimulatedTransport::start(const Exec&) {
 void SimulatedTransport::wait(Ticket ticket, Deadline) {
   simulation_->wait(rank_, ticket);
 }
-void SimulatedTransport::abort(std::string_view reason) noexcept {
-  simulation_->abort(rank_, reason);
+void SimulatedTransport::abort(std::string_view reason, FailureKind kind) noexcept {
+  simulation_->abort(rank_, reason, kind);
 }
 
 }  // namespace winnow::comm

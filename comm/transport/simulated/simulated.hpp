@@ -41,7 +41,7 @@ class SimulatedTransport final : public Transport {
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
-  void abort(std::string_view reason) noexcept override;
+  void abort(std::string_view reason, FailureKind kind) noexcept override;
   void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                   Deadline deadline) override;
 

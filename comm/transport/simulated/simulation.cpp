@@ -7,8 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "comm/transport/printable.hpp"
-
 namespace winnow::comm {
 
 namespace {
@@ -98,21 +96,22 @@ void Simulation::go_on_at(SimulatedRank& rank, int number, double time) {
   rank.fiber->suspend();
 }
 
-void Simulation::abort(int rank, std::string_view why) noexcept {
+void Simulation::abort(int rank, std::string_view why, FailureKind kind) noexcept {
   SimulatedRank& mine = of(rank);
   if (mine.ended) return;
-  mine.failure.keep(abort_text(why));
+  mine.failure.keep(aborted_here(why, kind));
   leave(static_cast<std::uint32_t>(rank));
-  tell_all(rank, why);
+  tell_all(rank, why, kind);
 }
 
 /// Wakes all ranks, to learn that `rank` is the first to fail, and why, unless there was another.
-void Simulation::tell_all(int rank, std::string_view why) noexcept {
+void Simulation::tell_all(int rank, std::string_view why, FailureKind kind) noexcept {
   if (aborted_by_ < 0) {
     aborted_by_ = rank;
     failed_ = true;
+    reason_.kind = kind;
     try {
-      reason_ = why;
+      reason_.text = why;
     } catch (...) {
       // If there is no memory for the text, the abort stands and names only the rank.
     }
@@ -122,8 +121,8 @@ void Simulation::tell_all(int rank, std::string_view why) noexcept {
 
 void Simulation::fail_by_abort(int rank) {
   mark_failed(static_cast<std::uint32_t>(rank),
-              "rank " + std::to_string(aborted_by_) + " aborted: " + printable(reason_));
-  throw CommError(of(rank).failure.why());
+              aborted_by(aborted_by_, reason_.text, reason_.kind));
+  of(rank).failure.fail();
 }
 
 /// Ends a rank's wait, if it waits.
@@ -136,13 +135,14 @@ void Simulation::wake(SimulatedRank& rank, std::uint32_t number, double time) {
 void Simulation::meet(std::uint32_t from, std::uint32_t to, const Arrived& message,
                       const Expected& receipt) {
   if (message.bytes > receipt.buffer_bytes) {
-    const std::string why =
-        usage_reason("a message of " + std::to_string(message.bytes) + " bytes from rank " +
-                     std::to_string(from) + " to rank " + std::to_string(to) +
-                     " is longer than its buffer of " + std::to_string(receipt.buffer_bytes));
+    const Failure why = {"a message of " + std::to_string(message.bytes) + " bytes from rank " +
+                             std::to_string(from) + " to rank " + std::to_string(to) +
+                             " is longer than its buffer of " +
+                             std::to_string(receipt.buffer_bytes),
+                         FailureKind::usage};
     mark_failed(from, why);
     mark_failed(to, why);
-    tell_all(static_cast<int>(to), why);
+    tell_all(static_cast<int>(to), why.text, why.kind);
     return;
   }
   if (world_.payload == SimulatedWorld::Payload::bytes && message.bytes > 0)
@@ -162,10 +162,10 @@ void Simulation::complete(std::uint32_t number, std::uint32_t ticket, double tim
   if (--rank.awaited_open == 0) wake(rank, number, rank.wake);
 }
 
-void Simulation::mark_failed(std::uint32_t number, const std::string& why) {
+void Simulation::mark_failed(std::uint32_t number, const Failure& why) {
   SimulatedRank& rank = of(number);
   failed_ = true;
-  rank.failure.keep("rank " + std::to_string(number) + ": " + why);
+  rank.failure.keep(of_rank(static_cast<int>(number), why));
   leave(number);
   wake(rank, number, now_);
 }
@@ -180,16 +180,16 @@ void Simulation::leave(std::uint32_t number) noexcept {
 void Simulation::live(const std::shared_ptr<Simulation>& self, const SimulatedWorld::Body& body,
                       int number) {
   SimulatedRank& rank = of(number);
-  const auto note = [&](const char* why) {
+  const auto note = [&](Failure why) {
     if (!error_) error_ = std::current_exception();
-    rank.failure.keep(why);
+    rank.failure.keep(std::move(why));
   };
   try {
     body(std::make_shared<SimulatedTransport>(self, number));
   } catch (const std::exception& thrown) {
-    note(thrown.what());
+    note(failure_of(thrown));
   } catch (...) {
-    note("an exception of unknown type");
+    note({"an exception of unknown type"});
   }
   const auto from = static_cast<std::uint32_t>(number);
   links_.drop(number,
@@ -277,7 +277,7 @@ void Simulation::stall() {
   for (std::uint32_t number = 0; number < ranks_.size(); ++number)
     if (of(number).waits) awaited[number] = awaited_by(number);
   for (std::uint32_t number = 0; number < ranks_.size(); ++number)
-    if (of(number).waits) mark_failed(number, chain(number, awaited));
+    if (of(number).waits) mark_failed(number, {chain(number, awaited)});
 }
 
 Awaited Simulation::awaited_by(std::uint32_t number) {
@@ -305,7 +305,7 @@ std::string Simulation::chain(std::uint32_t number, const std::vector<Awaited>& 
     text += std::to_string(awaited[at].peer);
     at = static_cast<std::uint32_t>(awaited[at].peer);
     if (awaited[at].what == nullptr)
-      return text.append(", which is gone: ") += ranks_[at].why_gone();
+      return text.append(", which is gone: ") += ranks_[at].why_gone().text;
     if (std::ranges::find(named, at) != named.end()) return text;
     if (static_cast<int>(named.size()) == kLongestChain) return text += ", and so on";
     text += ", which";

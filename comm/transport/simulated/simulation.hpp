@@ -89,7 +89,9 @@ struct SimulatedRank {
   bool ended = false;  // its body has ended
   FailureLatch failure;
 
-  std::string why_gone() const { return failure.failed() ? failure.why() : "its body has ended"; }
+  Failure why_gone() const {
+    return failure.failed() ? failure.first() : Failure{"its body has ended"};
+  }
 };
 
 /// Whom a rank waits for first.
@@ -118,12 +120,12 @@ class Simulation {
   void recv(int rank, std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes);
   Ticket start(int rank);
   void wait(int rank, Ticket ticket);
-  void abort(int rank, std::string_view why) noexcept;
+  void abort(int rank, std::string_view why, FailureKind kind) noexcept;
   const SimulatedWorld& world() const { return world_; }
   const Topology& topology() const { return world_.topology; }
   void expect_usable(int number) const {
     const SimulatedRank& rank = ranks_[static_cast<std::size_t>(number)];
-    if (rank.failure.failed() || rank.ended) throw CommError(rank.why_gone());
+    if (rank.failure.failed() || rank.ended) fail_by(rank.why_gone());
   }
 
  private:
@@ -137,9 +139,9 @@ class Simulation {
   void wake(SimulatedRank& rank, std::uint32_t number, double time);
   void meet(std::uint32_t from, std::uint32_t to, const Arrived& message, const Expected& receipt);
   void complete(std::uint32_t number, std::uint32_t ticket, double time);
-  void mark_failed(std::uint32_t number, const std::string& why);
+  void mark_failed(std::uint32_t number, const Failure& why);
   void leave(std::uint32_t number) noexcept;
-  void tell_all(int rank, std::string_view why) noexcept;
+  void tell_all(int rank, std::string_view why, FailureKind kind) noexcept;
   [[noreturn]] void fail_by_abort(int rank);
   void stall();
   Awaited awaited_by(std::uint32_t number);
@@ -158,7 +160,7 @@ class Simulation {
   std::vector<SimulatedTransfer> transfers_;
   double now_ = 0;  // time of the current event
   int aborted_by_ = -1;
-  std::string reason_;        // why it was aborted
+  Failure reason_;            // why it was aborted
   bool failed_ = false;       // some rank has failed
   std::exception_ptr error_;  // the first that left a body
 

@@ -11,7 +11,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "comm/transport/tcp/mesh.hpp"
 #include "comm/transport/tcp/secure.hpp"
 #include "comm/transport/tcp/share.hpp"
@@ -82,8 +82,10 @@ std::unique_ptr<Transport> tcp_transport_at(TcpPorts ports, int rank,
     kept.tls = ports.tls;
     return tcp_transport_over(rank, nodes_of(addresses), std::move(links), std::move(bell), kept);
   } catch (const Error& error) {  // of this rank alone, perhaps: others have no other way to know
+    const Failure why = failure_of(error);
     for (TcpLink& link : links)
-      if (link.control.is_open()) (void)link.control.send(NoteKind::abort, reason_of(error));
+      if (link.control.is_open())
+        (void)link.control.send(NoteKind::abort, note_of(why.text, why.kind));
     throw;
   }
 }

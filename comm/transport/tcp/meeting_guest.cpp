@@ -7,9 +7,8 @@
 #include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
-#include "comm/transport/printable.hpp"
 #include "comm/transport/tcp/lines.hpp"
 #include "comm/transport/tcp/meeting_host.hpp"
 #include "comm/transport/tcp/rank_failure.hpp"
@@ -52,10 +51,9 @@ std::vector<std::string> MeetingGuest::collect(Deadline deadline) {
     return false;
   };
   if (!sleep_until(has_list, deadline, kGuestPause))
-    throw CommError("the deadline passed while it waited for rank 0 at " + meeting_.host +
-                    " port " + std::to_string(ports_.front()) +
-                    (ports_.size() == 1 ? "" : " and the next") + ": " +
-                    (sent_away_.empty() ? problem_ : sent_away_));
+    fail_at_deadline("while it waited for rank 0 at " + meeting_.host + " port " +
+                     std::to_string(ports_.front()) + (ports_.size() == 1 ? "" : " and the next") +
+                     ": " + (sent_away_.empty() ? problem_ : sent_away_));
   std::vector<std::string> addresses;
   for (std::string_view text = list_; !text.empty();) addresses.push_back(cut_line(text));
   return addresses;
@@ -144,7 +142,7 @@ bool MeetingGuest::take_note(Attempt& attempt) {
       if (const auto failure = RankFailure::parse(attempt.channel.text())) failure->fail();
       return false;
     case NoteKind::refusal:
-      throw CommError("rank 0: " + printable(attempt.channel.text()));
+      fail_by(of_rank(0, failure_in(attempt.channel.text())));
     default:
       return false;
   }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/tcp/address.hpp"
 #include "comm/transport/tcp/lines.hpp"
@@ -95,10 +95,11 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
       return failure_ || all_here();
     };
     if (!sleep_until(is_over, deadline, kHostPause))
-      throw CommError("the deadline passed while it waited at port " + std::to_string(port_) +
-                      " for " + missing() + strangers());
+      fail_at_deadline("while it waited at port " + std::to_string(port_) + " for " + missing() +
+                       strangers());
   } catch (const Error& error) {
-    end(NoteKind::refusal, reason_of(error), Deadline::after(kRefusalPatience));
+    const Failure why = failure_of(error);
+    end(NoteKind::refusal, note_of(why.text, why.kind), Deadline::after(kRefusalPatience));
     throw;
   }
   if (failure_) {
@@ -202,7 +203,7 @@ bool MeetingHost::admit(Visitor& visitor) {
   std::string line;
   const std::string why = refusal_of(visitor.channel.text(), rank, line);
   if (!why.empty()) {
-    (void)visitor.channel.send(NoteKind::refusal, why);
+    (void)visitor.channel.send(NoteKind::refusal, note_of(why, FailureKind::usage));
     return false;
   }
   if (!failure_) failure_ = RankFailure::parse(line);
@@ -222,17 +223,16 @@ int MeetingHost::rank_of(std::string_view word) const {
 }
 
 /// Parses a join note into the rank and its line, which is an address or a failure. Returns why the
-/// rank cannot join, or nothing; only that rank receives the reason.
+/// rank cannot join, a failure of kind `usage`, or nothing; only that rank receives the reason.
 std::string MeetingHost::refusal_of(std::string_view join, int& rank, std::string& line) {
   const std::string word = cut_line(join);
   rank = rank_of(word);
-  if (rank == 0)
-    return usage_reason("a rank must be from 1 to " + std::to_string(guests_.size() - 1));
+  if (rank == 0) return "a rank must be from 1 to " + std::to_string(guests_.size() - 1);
   line = cut_line(join);
   try {
     if (!RankFailure::parse(line)) (void)TcpAddress::parse(line);
   } catch (const UsageError& wrong) {
-    return usage_reason(wrong.what());
+    return wrong.what();
   }
   Guest& guest = guests_[static_cast<std::size_t>(rank)];
   // One whose connection has ended may have been started again; one of this address is the same
@@ -240,7 +240,7 @@ std::string MeetingHost::refusal_of(std::string_view join, int& rank, std::strin
   if (guest.line.empty() || guest.line == line ||
       guest.channel.read() == NoteReader::Outcome::ended)
     return "";
-  return usage_reason("two processes say that they are rank " + word);
+  return "two processes say that they are rank " + word;
 }
 
 // One that has gone since will come again, if it lives.

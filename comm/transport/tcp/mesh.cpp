@@ -13,9 +13,9 @@
 #include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
-#include "comm/transport/printable.hpp"
+#include "comm/transport/tcp/rank_failure.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -32,7 +32,7 @@ constexpr std::size_t kMostText = 1024;                     // of a greeting or 
 /// What a connection is for.
 enum class Purpose : std::uint32_t { control, data };
 
-/// The text of a greeting, as it lies in memory. Refusals carry the reason behind it.
+/// The text of a greeting, as it lies in memory. In a refusal a note_of the failure follows.
 struct Greeting {
   Purpose purpose = Purpose::control;
   std::int32_t rank = 0, size = 0;       // the sender's
@@ -73,7 +73,8 @@ class Mesh {
   /// Throws UsageError if the list is not of addresses or not this rank's.
   void read(std::span<const std::string> addresses);
   std::vector<TcpLink> run(Deadline deadline);
-  void tell_all(std::string_view why) noexcept;
+  /// `note`: a note_of why this rank cannot connect.
+  void tell_all(std::string_view note) noexcept;
 
  private:
   /// A connection that has not led to anything yet.
@@ -125,7 +126,7 @@ class Mesh {
   bool complete() const;
   void expect_one_job(const Greeting& greeting) const;
   void expect_alive();
-  [[noreturn]] void fail_for(int peer, std::string_view why);
+  [[noreturn]] static void fail_for(int peer, const Failure& why);
   void plan_outgoing();
   void advance(Outgoing& outgoing);
   void begin_attempt(Outgoing& outgoing);
@@ -174,7 +175,7 @@ std::vector<TcpLink> Mesh::run(Deadline deadline) {
     std::erase_if(incoming_, [this](Attempt& attempt) { return !advance_incoming(attempt); });
     if (complete()) return std::move(links_);
     expect_alive();
-    if (deadline.passed()) throw CommError("the deadline passed while it waited for " + missing());
+    if (deadline.passed()) fail_at_deadline("while it waited for " + missing());
     sleep(deadline);
   }
 }
@@ -217,16 +218,14 @@ void Mesh::expect_alive() {
     NoteChannel& control = links_[at(peer)].control;
     if (!control.is_open()) continue;
     const NoteAhead ahead = look_ahead(control.socket());
-    if (ahead == NoteAhead::ended) fail_for(peer, "gone while the ranks were connecting");
+    if (ahead == NoteAhead::ended) fail_for(peer, {"gone while the ranks were connecting"});
     if (ahead == NoteAhead::abort && control.read() == NoteReader::Outcome::complete)
-      fail_for(peer, control.text());
+      fail_for(peer, failure_in(control.text()));
   }
 }
 
-void Mesh::fail_for(int peer, std::string_view why) {
-  const std::string reason = printable(why), who = "rank " + std::to_string(peer) + ": ";
-  if (is_usage_reason(reason)) throw UsageError(who + without_kind(reason));
-  throw CommError(who + reason);
+void Mesh::fail_for(int peer, const Failure& why) {
+  RankFailure{.rank = peer, .why = why}.fail();
 }
 
 void Mesh::advance(Outgoing& outgoing) {
@@ -294,7 +293,7 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
   const std::string_view text = attempt.channel.text();
   if (!read_greeting(text, answer)) return lose("somebody else answers there");
   if (attempt.channel.kind() == NoteKind::refusal)
-    fail_for(outgoing.peer, text.substr(sizeof answer));
+    fail_for(outgoing.peer, failure_in(text.substr(sizeof answer)));
   expect_one_job(answer);
   if (attempt.channel.kind() != NoteKind::welcome || answer.rank != outgoing.peer)
     return lose("somebody else answers there");
@@ -351,7 +350,7 @@ bool Mesh::advance_incoming(Attempt& attempt) {
   Greeting greeting;
   const std::string_view text = attempt.channel.text();
   if (!read_greeting(text, greeting)) return false;
-  if (kind == NoteKind::refusal) fail_for(greeting.rank, text.substr(sizeof greeting));
+  if (kind == NoteKind::refusal) fail_for(greeting.rank, failure_in(text.substr(sizeof greeting)));
   if (kind != NoteKind::greeting) return false;
   expect_one_job(greeting);
   const bool is_purpose = greeting.purpose == Purpose::control || greeting.purpose == Purpose::data;
@@ -400,12 +399,12 @@ std::string Mesh::missing() const {
 // Over the control connection of those that have one, else over a connection for this alone. A rank
 // also passes on what it was told: who began may have another list and not know everyone. Then it
 // answers those that connect to it. If it can open no more files, it gives up those that it has.
-void Mesh::tell_all(std::string_view why) noexcept {
+void Mesh::tell_all(std::string_view note) noexcept {
   try {
     outgoing_.clear();
     for (Attempt& attempt : incoming_)  // that the peer may have for a link already
       if (attempt.greeted && attempt.purpose == Purpose::control)
-        (void)attempt.channel.send(NoteKind::abort, why.substr(0, kMostText));
+        (void)attempt.channel.send(NoteKind::abort, note.substr(0, kMostText));
     incoming_.clear();
     std::list<std::pair<int, Endpoint>> ways;  // to those that have no connection
     std::vector<bool> told(links_.size());
@@ -414,13 +413,13 @@ void Mesh::tell_all(std::string_view why) noexcept {
       told[at(peer)] = links_[at(peer)].control.is_open() || peer == rank_ ||
                        address.nonce == ports_.address.nonce;
       if (links_[at(peer)].control.is_open())
-        (void)links_[at(peer)].control.send(NoteKind::abort, why.substr(0, kMostText));
+        (void)links_[at(peer)].control.send(NoteKind::abort, note.substr(0, kMostText));
       if (told[at(peer)]) continue;
       for (const Endpoint& endpoint : reachable(address, ports_.address.machine))
         ways.emplace_back(peer, endpoint);
     }
     std::string text(as_text(greeting_of(Purpose::control)));
-    text += why.substr(0, kMostText - text.size());
+    text += note.substr(0, kMostText - text.size());
     std::list<Attempt> partings;
     const auto is_over = [&](Attempt& attempt) {
       if (is_connecting(attempt.channel.socket(), attempt.endpoint)) return false;
@@ -526,7 +525,8 @@ std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank, std::span<const std
     mesh.read(addresses);
     return mesh.run(deadline);
   } catch (const Error& error) {
-    mesh.tell_all(reason_of(error));
+    const Failure why = failure_of(error);
+    mesh.tell_all(note_of(why.text, why.kind));
     throw;
   }
 }

@@ -10,6 +10,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
+
+#include "comm/transport/printable.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -25,6 +28,21 @@ struct Prefix {
 static_assert(sizeof(Prefix) == 16);
 
 }  // namespace
+
+std::string note_of(std::string_view why, FailureKind kind) noexcept {
+  std::string note(1, static_cast<char>(kind));
+  try {
+    note += why;
+  } catch (const std::bad_alloc&) {
+    // The kind alone needs no memory.
+  }
+  return note;
+}
+
+Failure failure_in(std::string_view note) {
+  if (note.empty()) return {};
+  return {printable(note.substr(1)), kind_of(static_cast<std::uint8_t>(note.front()))};
+}
 
 bool send_note(const Connection& connection, NoteKind kind, std::string_view text,
                Deadline deadline) noexcept {

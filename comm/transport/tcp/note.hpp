@@ -9,6 +9,7 @@
 #include <vector>
 #include <winnow/transport.hpp>
 
+#include "comm/transport/failure.hpp"
 #include "comm/transport/tcp/connection.hpp"
 
 namespace winnow::comm {
@@ -21,13 +22,18 @@ enum class NoteKind : std::uint32_t {
   chosen,     ///< this connection is the one to use
   join,       ///< a rank's address, for the rank that collects them
   list,       ///< all addresses, a line each
-  refusal,    ///< why the job cannot begin
-  abort,      ///< why a rank aborted
+  refusal,    ///< why the job cannot begin: ends with a note_of it
+  abort,      ///< why a rank aborted: a note_of it
   leave,      ///< a rank's transport was destroyed
   question,   ///< at a deadline: for whom does the other rank wait
   answer,     ///< its number, or -1: for nobody
   failure,    ///< which rank cannot meet the others, and why: a line of a RankFailure
 };
+
+/// The text of a note that tells a failure: a byte that is its kind, then its text.
+std::string note_of(std::string_view why, FailureKind kind) noexcept;
+/// What such a text tells. Trusts no byte.
+Failure failure_in(std::string_view note);
 
 /// Sends a note. False if it has failed, or does not take all of
 /// the note by the deadline; without one: at once, as a new connection does with a short note.

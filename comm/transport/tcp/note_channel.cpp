@@ -8,7 +8,7 @@
 namespace winnow::comm {
 namespace {
 
-constexpr std::uint32_t kVersion = 2;  // of hellos, notes and messages
+constexpr std::uint32_t kVersion = 3;  // of hellos, notes and messages
 
 /// The text of a hello, as it lies in memory.
 struct Hello {

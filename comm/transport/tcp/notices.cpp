@@ -7,8 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/transport/printable.hpp"
-
 namespace winnow::comm {
 namespace {
 
@@ -72,18 +70,19 @@ std::string TcpNotices::reason_of_waiting(int peer) const {
   }
 }
 
-const std::string& TcpNotices::listen(int peer) {
+const std::optional<Failure>& TcpNotices::listen(int peer) {
   Peer& from = peers_[static_cast<std::size_t>(peer)];
-  const std::string who = from.ended ? "" : "rank " + std::to_string(peer);
   while (!from.ended) {
     const NoteReader::Outcome outcome = from.control.read();
     if (outcome == NoteReader::Outcome::pending) break;
     if (outcome == NoteReader::Outcome::ended) {
       from.ended = true;
-      if (!from.left) from.why = who + " is gone: " + from.control.problem();
+      if (!from.left)
+        from.why = Failure{"rank " + std::to_string(peer) + " is gone: " + from.control.problem()};
     } else if (from.control.kind() == NoteKind::abort) {
       from.ended = true;
-      from.why = who + " aborted: " + printable(from.control.text());
+      const Failure why = failure_in(from.control.text());
+      from.why = aborted_by(peer, why.text, why.kind);
     } else {
       take(from);
     }

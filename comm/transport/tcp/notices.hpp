@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/transport/failure.hpp"
 #include "comm/transport/tcp/note_channel.hpp"
 
 namespace winnow::comm {
@@ -31,9 +32,9 @@ class TcpNotices {
   /// What answers say of a rank that waits for `peer`: who that waits for, and so on.
   std::string reason_of_waiting(int peer) const;
 
-  /// Reads what has come from `peer`. Returns why nothing more will: it aborted or is gone. Empty
+  /// Reads what has come from `peer`. Returns why nothing more will: it aborted or is gone. Nothing
   /// while neither is so, and if it has left.
-  const std::string& listen(int peer);
+  const std::optional<Failure>& listen(int peer);
   /// Whether `peer` has said that it leaves.
   bool has_left(int peer) const { return peers_[static_cast<std::size_t>(peer)].left; }
   /// Credentials for messages, which only this rank and `peer` have.
@@ -51,7 +52,7 @@ class TcpNotices {
     bool ended = false;
     bool asks = false;
     std::optional<int> waits_for{};  // as answered
-    std::string why{};
+    std::optional<Failure> why{};
   };
   static void take(Peer& from);
 

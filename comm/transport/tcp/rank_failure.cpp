@@ -19,18 +19,14 @@ constexpr std::size_t kMostFailure = 1024;  // bytes of a text that travel
 
 RankFailure RankFailure::of(int rank, const Error& error) {
   const auto* const comm = dynamic_cast<const CommError*>(&error);
-  const bool is_usage = dynamic_cast<const UsageError*>(&error) != nullptr;
-  return {.rank = rank,
-          .kind = is_usage ? Kind::usage : Kind::comm,
-          .text = error.what(),
-          .code = comm == nullptr ? 0 : comm->code()};
+  return {.rank = rank, .why = failure_of(error), .code = comm == nullptr ? 0 : comm->code()};
 }
 
 std::string RankFailure::line() const {
   return std::string(kHead)
       .append(std::to_string(rank))
-      .append(kind == Kind::usage ? kUsageWord : kCommWord)
-      .append(printable(std::string_view(text).substr(0, kMostFailure)));
+      .append(why.kind == FailureKind::usage ? kUsageWord : kCommWord)
+      .append(printable(std::string_view(why.text).substr(0, kMostFailure)));
 }
 
 std::optional<RankFailure> RankFailure::parse(std::string_view line) {
@@ -42,16 +38,16 @@ std::optional<RankFailure> RankFailure::parse(std::string_view line) {
   const std::string_view rest(last, static_cast<std::size_t>(end - last));
   const bool is_usage = rest.starts_with(kUsageWord);
   if (!is_usage && !rest.starts_with(kCommWord)) return {};
-  failure.kind = is_usage ? Kind::usage : Kind::comm;
   const std::size_t head = is_usage ? kUsageWord.size() : kCommWord.size();
-  failure.text = printable(rest.substr(head, kMostFailure));
+  failure.why = {printable(rest.substr(head, kMostFailure)),
+                 is_usage ? FailureKind::usage : FailureKind::environment};
   return failure;
 }
 
 void RankFailure::fail() const {
-  const std::string what = "rank " + std::to_string(rank) + ": " + text;
-  if (kind == Kind::usage) throw UsageError(what);
-  throw CommError(what, code);
+  const Failure named = of_rank(rank, why);
+  if (named.kind == FailureKind::usage) fail_usage(named.text);
+  fail_by(named, code);
 }
 
 }  // namespace winnow::comm

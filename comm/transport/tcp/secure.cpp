@@ -11,6 +11,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/transport/failure.hpp"
 #include "comm/transport/tcp/endpoint.hpp"
 
 namespace winnow::comm {
@@ -65,8 +66,7 @@ void secure(std::span<TcpLink> links, int rank, const TlsContext& tls, Deadline 
     });
     if (left.empty()) return;
     if (deadline.passed())
-      throw CommError("the deadline passed during the TLS handshake with rank " +
-                      std::to_string(left.front().peer));
+      fail_at_deadline("during the TLS handshake with rank " + std::to_string(left.front().peer));
     ::poll(polled.data(), polled.size(), kLookAgain);
   }
 }

@@ -12,8 +12,8 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
-#include "comm/transport/printable.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -80,7 +80,10 @@ class Parcel {
 [[noreturn]] void fail_for(const std::string& who, TcpLink& link, int code) {
   const bool has_aborted = link.control.read() == NoteReader::Outcome::complete &&
                            link.control.kind() == NoteKind::abort;
-  if (has_aborted) throw CommError(who + ": " + printable(link.control.text()));
+  if (has_aborted) {
+    const Failure why = failure_in(link.control.text());
+    fail_by({who + ": " + why.text, why.kind});
+  }
   fail_system(who + " shares no memory", code);
 }
 
@@ -109,7 +112,7 @@ void share_memory(std::span<TcpLink> links, const Socket& bell, Deadline deadlin
       fail_for(who, link, errno);
     };
     if (!sleep_until(has_come, deadline))
-      throw CommError("the deadline passed while it waited for the memory of " + who);
+      fail_at_deadline("while it waited for the memory of " + who);
     Socket theirs;
     link.in = parcel.ring(theirs);
     if (link.in.is_open() == parcel.is_none())

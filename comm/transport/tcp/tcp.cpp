@@ -15,11 +15,13 @@
 #include <climits>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
@@ -99,7 +101,7 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override { return look(ticket, deadline, 0); }
   void progress() override;
-  void abort(std::string_view reason) noexcept override;
+  void abort(std::string_view reason, FailureKind kind) noexcept override;
   std::unique_ptr<Transport> duplicate(Deadline deadline) override;
   Credentials message_key(int peer) const override { return notices_.message_key(peer); }
 
@@ -123,11 +125,11 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   void expect_usable();
   void lose_link(int rank, const std::string& problem);
   void find_out_about_lost_link();
-  void doom(const std::string& why) {
-    if (doom_.empty()) doom_ = why;
+  void doom(const std::optional<Failure>& why) {
+    if (!doom_) doom_ = why;
   }
   int waits_for();
-  [[noreturn]] void fail(const std::string& why);
+  [[noreturn]] void fail(const Failure& why);
   [[noreturn]] void fail_at_deadline();
 
   int rank_, node_;
@@ -145,7 +147,8 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   std::vector<int> unwritten_;  // peers whose current send waits for more to be written
 
   FailureLatch failure_;
-  std::string doom_;  // why nothing more will complete; the next wait that is not done throws it
+  // Why nothing more will complete; the next wait that is not done throws it.
+  std::optional<Failure> doom_;
   struct LostLink {
     int rank = -1;  // -1: none
     std::string problem;
@@ -154,7 +157,7 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   LostLink lost_link_;  // a connection of messages that ended before its rank said why
   std::atomic<bool> aborted_ = false;
   std::mutex abort_mutex_;
-  std::string abort_why_;  // guarded by abort_mutex_
+  Failure abort_why_;  // guarded by abort_mutex_
 };
 
 std::vector<NoteChannel> take_controls(std::vector<TcpLink>& links) {
@@ -178,7 +181,8 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
     if (!epoll_.is_open()) fail_system("epoll_create1", code);
     open(links);
   } catch (const Error& error) {
-    notices_.tell(NoteKind::abort, reason_of(error));
+    const Failure why = failure_of(error);
+    notices_.tell(NoteKind::abort, note_of(why.text, why.kind));
     throw;
   }
 }
@@ -293,7 +297,7 @@ void TcpTransport::move_receipts(int from) {
   TcpPeer& other = peer(from);
   const bool left = other.has_rings() && notices_.has_left(from);  // and wrote before
   if (const std::string wrong = other.receive(messages_); !wrong.empty()) {
-    doom(usage_reason(wrong));
+    doom(Failure{wrong, FailureKind::usage});
     return;
   }
   if (!other.is_receiving()) return;
@@ -319,7 +323,7 @@ void TcpTransport::take_events(int timeout) {
   if (timeout != 0 && !set_sleeping_at_rings(true)) timeout = 0;
   const int count =
       ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
-  if (count < 0 && errno != EINTR) doom("epoll_wait: " + errno_text(errno));
+  if (count < 0 && errno != EINTR) doom(Failure{"epoll_wait: " + errno_text(errno)});
   for (int i = 0; i < count; ++i) {
     const auto& [events, data] = events_[static_cast<std::size_t>(i)];
     if (data.u64 == kDoorbell) {
@@ -365,7 +369,7 @@ bool TcpTransport::look(Ticket ticket, Deadline deadline, int timeout) {
   if (retire(ticket.number)) return true;
   expect_usable();
   if (lost_link_.rank >= 0) find_out_about_lost_link();
-  if (!doom_.empty()) fail(doom_);
+  if (doom_) fail(*doom_);
   if (deadline.passed()) fail_at_deadline();
   return false;
 }
@@ -376,13 +380,13 @@ void TcpTransport::fail_at_deadline() {
   notices_.ask();
   const auto has_answers = [this] {
     take_events(0);
-    return notices_.all_answered() || !doom_.empty();
+    return notices_.all_answered() || doom_;
   };
   sleep_until(has_answers, Deadline::after(kLastWords));
-  if (!doom_.empty() && !is_deadline_reason(doom_)) fail(doom_);
-  fail("the deadline passed while it waited for a message " +
-       std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer) +
-       notices_.reason_of_waiting(first.peer));
+  if (doom_ && doom_->kind != FailureKind::deadline) fail(*doom_);
+  fail(missed_deadline(std::string("while it waited for a message ") +
+                       (first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer) +
+                       notices_.reason_of_waiting(first.peer)));
 }
 
 /// The rank for which this one waits first, or -1.
@@ -402,17 +406,17 @@ void TcpTransport::progress() {
   if (failure_.failed() || failure_.forked()) return;
   move_what_has_no_event();
   take_events(0);
-  if (!doom_.empty()) fail(doom_);
+  if (doom_) fail(*doom_);
 }
 
-void TcpTransport::abort(std::string_view reason) noexcept {
+void TcpTransport::abort(std::string_view reason, FailureKind kind) noexcept {
   if (failure_.forked()) return;  // the connections are the parent's
   {
     const std::lock_guard lock(abort_mutex_);
-    if (!aborted_.load(std::memory_order_relaxed)) abort_why_ = abort_text(reason);
+    if (!aborted_.load(std::memory_order_relaxed)) abort_why_ = aborted_here(reason, kind);
     aborted_.store(true, std::memory_order_release);
   }
-  notices_.tell(NoteKind::abort, reason);
+  notices_.tell(NoteKind::abort, note_of(reason, kind));
   const std::uint64_t ring = 1;
   (void)!::write(doorbell_.get(), &ring, sizeof ring);
 }
@@ -423,7 +427,7 @@ std::unique_ptr<Transport> TcpTransport::duplicate(Deadline deadline) {
   try {
     return tcp_transport_of(*this, settings_, deadline);
   } catch (const std::exception& error) {  // on this rank alone, perhaps: others would wait
-    abort(text_of(error));
+    abort_by(*this, error);
     throw;
   }
 }
@@ -436,10 +440,10 @@ void TcpTransport::expect_usable() {
   failure_.expect_usable();
 }
 
-void TcpTransport::fail(const std::string& why) {
-  failure_.keep("rank " + std::to_string(rank_) + ": " + why);
-  notices_.tell(NoteKind::abort, why);
-  throw CommError(failure_.why());
+void TcpTransport::fail(const Failure& why) {
+  failure_.keep(of_rank(rank_, why));
+  notices_.tell(NoteKind::abort, note_of(why.text, why.kind));
+  failure_.fail();
 }
 
 void TcpTransport::lose_link(int rank, const std::string& problem) {
@@ -452,8 +456,8 @@ void TcpTransport::find_out_about_lost_link() {
   const auto& [rank, problem, patience] = lost_link_;
   const std::string who = "rank " + std::to_string(rank);
   doom(notices_.listen(rank));
-  if (notices_.has_left(rank)) doom(who + " has left: its transport was destroyed");
-  if (patience.passed()) doom("the connection to " + who + ": " + problem);
+  if (notices_.has_left(rank)) doom(Failure{who + " has left: its transport was destroyed"});
+  if (patience.passed()) doom(Failure{"the connection to " + who + ": " + problem});
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class OtherSays final : public Transport {
   }
   Ticket start(const Exec&) override { return {}; }
   void wait(Ticket, Deadline) override {}
-  void abort(std::string_view) noexcept override {}
+  void abort(std::string_view, FailureKind) noexcept override {}
 
   const std::vector<std::byte>& sent() const { return sent_; }
 

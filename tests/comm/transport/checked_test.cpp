@@ -44,7 +44,7 @@ class Echo final : public Transport {
     sent_.clear();
     receives_.clear();
   }
-  void abort(std::string_view) noexcept override {}
+  void abort(std::string_view, FailureKind) noexcept override {}
 
  private:
   struct Receive {

@@ -70,7 +70,9 @@ class TwoNodes final : public Transport {
   }
   Ticket start(const Exec& exec) override { return inner_.start(exec); }
   void wait(Ticket ticket, Deadline deadline) override { inner_.wait(ticket, deadline); }
-  void abort(std::string_view reason) noexcept override { inner_.abort(reason); }
+  void abort(std::string_view reason, FailureKind kind) noexcept override {
+    inner_.abort(reason, kind);
+  }
 
  private:
   Transport& inner_;

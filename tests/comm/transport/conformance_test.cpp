@@ -103,10 +103,10 @@ class Faulty final : public ForwardingTransport {
     if (has(Fault::says_done_too_early)) return true;
     return ForwardingTransport::test(ticket, deadline);
   }
-  void abort(std::string_view reason) noexcept override {
+  void abort(std::string_view reason, FailureKind kind) noexcept override {
     if (has(Fault::aborts_without_a_reason)) reason = "";
     if (has(Fault::cuts_reasons) && reason.size() > 1000) reason = "too long";
-    ForwardingTransport::abort(reason);
+    ForwardingTransport::abort(reason, kind);
   }
   void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                   Deadline deadline) override {

@@ -452,7 +452,7 @@ TEST(SimulatedError, WhatHappensAfterAnAbortIsOver) {
   (void)world_of("3x1").run([&](const Rank& rank) {
     if (rank->rank() == 0) {
       rank->advance(5);
-      rank->abort("enough\nof that");
+      rank->abort("enough\nof that", FailureKind::environment);
       return;
     }
     Bytes buffer(10);
@@ -470,7 +470,7 @@ TEST(SimulatedError, ATransportOutlivesItsRun) {
   std::vector<Rank> ranks;
   (void)world_of("2x1").run([&](const Rank& rank) { ranks.push_back(rank); });
   ASSERT_EQ(ranks.size(), 2U);
-  ranks[0]->abort("too late");
+  ranks[0]->abort("too late", FailureKind::environment);
   EXPECT_THROW((void)ranks[0]->start({}), CommError);
   EXPECT_THROW(ranks[1]->wait({}, Deadline::never()), CommError);
   EXPECT_THROW(ranks[1]->advance(1), CommError);

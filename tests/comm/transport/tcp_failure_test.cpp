@@ -17,6 +17,7 @@
 
 #include "comm/transport/tcp/meeting.hpp"
 #include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/note.hpp"
 #include "comm/transport/tcp/rank_failure.hpp"
 
 namespace winnow::comm {
@@ -214,16 +215,27 @@ TEST(RankFailure, TravelsAsALine) {
   const auto usage = of(UsageError("two\nlines; and more"));
   ASSERT_TRUE(usage);
   EXPECT_EQ(usage->rank, 3);
-  EXPECT_EQ(usage->kind, RankFailure::Kind::usage);
-  EXPECT_EQ(usage->text, "two?lines; and more");
+  EXPECT_EQ(usage->why.kind, FailureKind::usage);
+  EXPECT_EQ(usage->why.text, "two?lines; and more");
   EXPECT_THAT([&] { usage->fail(); }, ThrowsMessage<UsageError>("rank 3: two?lines; and more"));
   const auto comm = of(CommError(std::string(5000, 'x'), 24));
   ASSERT_TRUE(comm);
-  EXPECT_EQ(comm->text, std::string(1024, 'x'));
+  EXPECT_EQ(comm->why.text, std::string(1024, 'x'));
   EXPECT_THAT([&] { comm->fail(); }, ThrowsMessage<CommError>(StartsWith("rank 3: xxx")));
   for (const char* line : {"", "winnow-tcp-2;0;0;", "winnow-tcp-failure;", "winnow-tcp-failure;3",
                            "winnow-tcp-failure;x;usage;y", "winnow-tcp-failure;3;odd;y"})
     EXPECT_FALSE(RankFailure::parse(line)) << line;
+}
+
+TEST(Note, TellsAFailureAndItsKind) {
+  for (const FailureKind kind :
+       {FailureKind::environment, FailureKind::deadline, FailureKind::usage}) {
+    const Failure told = failure_in(note_of("why\n", kind));
+    EXPECT_EQ(told.kind, kind);
+    EXPECT_EQ(told.text, "why?");
+  }
+  for (const char* of_no_kind : {"", "\3why", "\177why", "\377why"})
+    EXPECT_EQ(failure_in(of_no_kind).kind, FailureKind::environment) << of_no_kind;
 }
 
 // Where ranks meet through a store: the text of the error goes in the place of the address.

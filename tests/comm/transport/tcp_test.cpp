@@ -331,7 +331,7 @@ TEST(TcpMesh, RefusesALocallyWrongCall) {
 }
 
 /// Of a peer that sends raw bytes: a hello, as NoteChannel's are.
-void send_hello(const Connection& connection, std::uint32_t version = 2) {
+void send_hello(const Connection& connection, std::uint32_t version = 3) {
   std::string hello(20, 'n');
   std::memcpy(hello.data(), &version, sizeof version);
   (void)send_note(connection, NoteKind::hello, hello);
@@ -362,7 +362,7 @@ TEST(TcpMesh, StrangersAreSentAway) {
     send_hello(silent.back());
     told.emplace_back(connected_to(endpoint));
     send_raw(told.back().socket(), "GET / HTTP/1.1\r\nHost: winnow\r\n\r\n", 33);
-    for (const std::uint32_t version : {1U, 3U}) {
+    for (const std::uint32_t version : {2U, 4U}) {
       told.emplace_back(connected_to(endpoint));
       send_hello(told.back(), version);
     }
