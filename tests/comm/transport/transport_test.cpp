@@ -4,6 +4,7 @@
 // that stays, and no allocation after warm-up. Collectives are in collectives_test.cpp.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 #include <winnow/conformance/transport.hpp>
@@ -36,6 +37,31 @@ TEST(Transport, LaterCallsThrowTheFirstFailure) {
                 first);
     }
   });
+}
+
+/// Of the CommError that `call` throws.
+template <class Call>
+std::optional<FailureKind> kind_of(const Call& call) {
+  try {
+    call();
+  } catch (const CommError& error) {
+    return error.kind();
+  }
+  return {};
+}
+
+TEST(Transport, AnAbortHasItsKindOnAllRanksWhateverItsReasonSays) {
+  for (const FailureKind kind :
+       {FailureKind::environment, FailureKind::deadline, FailureKind::usage}) {
+    conformance::for_each_size(tests::ranks_world(), [kind](conformance::Rank& self) {
+      if (self.rank() == 0) {
+        self.transport().abort("usage error: the deadline passed", kind);
+      } else {
+        EXPECT_EQ(kind_of([&] { conformance::wait_for_ever(self, 0); }), kind);
+      }
+      EXPECT_EQ(kind_of([&] { (void)self.start(); }), kind);
+    });
+  }
 }
 
 TEST(Transport, AllocatesNothingInSteadyState) {
