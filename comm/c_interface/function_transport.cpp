@@ -73,14 +73,15 @@ class FunctionTransport final : public Transport {
     ++started_;
     const int status = to_.start(to_.self, enqueued_.data(), enqueued_.size(), started_);
     enqueued_.clear();
-    if (status != WINNOW_SUCCESS) fail("start");
+    if (status != WINNOW_SUCCESS) fail("start", status);
     return {started_};
   }
   void wait(Ticket ticket, Deadline deadline) override {
     expect_usable();
     expect_started(ticket, started_);
     if (ticket.number <= done_) return;
-    if (to_.wait(to_.self, ticket.number, seconds_until(deadline)) != WINNOW_SUCCESS) fail("wait");
+    const int status = to_.wait(to_.self, ticket.number, seconds_until(deadline));
+    if (status != WINNOW_SUCCESS) fail("wait", status, deadline);
     done_ = ticket.number;
   }
   std::unique_ptr<Transport> duplicate(Deadline deadline) override {
@@ -90,8 +91,8 @@ class FunctionTransport final : public Transport {
     const Quiet quiet(*this);
     winnow_transport_functions made{};
     made.struct_bytes = sizeof made;
-    if (to_.duplicate(to_.self, seconds_until(deadline), &made) != WINNOW_SUCCESS)
-      fail("duplicate");
+    const int status = to_.duplicate(to_.self, seconds_until(deadline), &made);
+    if (status != WINNOW_SUCCESS) fail("duplicate", status, deadline);
     return function_transport(made);
   }
   void abort(std::string_view reason, FailureKind kind) noexcept override {
@@ -101,7 +102,7 @@ class FunctionTransport final : public Transport {
       if (failure_.failed()) return;
       failure_.keep(std::move(why));
     }
-    // The function takes no kind: its text says so to people.
+    // The function takes no kind: winnow.h says how the text begins.
     std::string text = kind == FailureKind::usage ? "usage error: " : "";
     to_.abort(to_.self, text.append(reason).c_str());
   }
@@ -120,10 +121,14 @@ class FunctionTransport final : public Transport {
     const std::lock_guard lock(mutex_);
     failure_.expect_usable();
   }
-  [[noreturn]] void fail(const char* function) {
+  [[noreturn]] void fail(const char* function, int status, Deadline deadline = Deadline::never()) {
+    const FailureKind kind = status == WINNOW_USAGE_ERROR ? FailureKind::usage
+                             : deadline.passed()          ? FailureKind::deadline
+                                                          : FailureKind::environment;
     const std::lock_guard lock(mutex_);
     failure_.keep(
-        {std::string("the transport's function ") + function + " failed: " + winnow_last_error()});
+        {std::string("the transport's function ") + function + " failed: " + winnow_last_error(),
+         kind});
     failure_.fail();
   }
 

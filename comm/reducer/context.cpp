@@ -9,6 +9,7 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/bridge/checked.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/load.hpp"
@@ -57,7 +58,7 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     world_ = std::make_unique<Carrier>(*transport_, exec_.place, exec_.stream);
     control_ = std::make_unique<Carrier>(*transport_, host_.place, exec_.stream);
   } catch (const std::exception& error) {
-    transport_->abort(error.what());
+    abort_by(*transport_, error);
     throw;
   }
 }

@@ -113,8 +113,8 @@ class Transport {
   /// Makes this transport unusable and wakes peers that wait on it with a CommError of this kind
   /// naming `reason`. Never throws and never blocks. If captures() is true, any thread may call it
   /// during another thread's call, which may be waiting for space in a stream. Overriders repeat
-  /// the signature without the default. A transport that cannot tell peers the kind makes it
-  /// `environment` there.
+  /// the signature without the default. Where a transport cannot tell peers the kind, they see
+  /// `environment`.
   virtual void abort(std::string_view reason,
                      FailureKind kind = FailureKind::environment) noexcept = 0;
   /// Whether the receiver learns a message's size from the transport. If false, a message must fill

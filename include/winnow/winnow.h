@@ -173,9 +173,11 @@ typedef struct winnow_message {
 
 /* A transport made of the caller's functions, for a network that Winnow does not know. Messages
    between two ranks arrive in the order sent. Each function returns a status, after
-   winnow_set_last_error if it is not WINNOW_SUCCESS; the transport is then broken. One thread at a
-   time calls them, which may be a thread of Winnow's own if `threads` is 1; abort may be called at
-   any time. */
+   winnow_set_last_error if it is not WINNOW_SUCCESS; the transport is then broken. The status is
+   WINNOW_USAGE_ERROR for a message that is longer than its room, and where a peer has aborted for a
+   reason that begins with "usage error: ": the call then says the same on all ranks. One thread at
+   a time calls them, which may be a thread of Winnow's own if `threads` is 1; abort may be called
+   at any time. */
 typedef struct winnow_transport_functions {
   uint32_t struct_bytes;
   int32_t rank, size, node;
@@ -187,7 +189,7 @@ typedef struct winnow_transport_functions {
   /* Returns when the messages of this ticket and of earlier ones are done, or fails after that
      many seconds; less than 0: never. */
   int (*wait)(void* self, uint64_t ticket, double seconds);
-  /* Breaks the transport and wakes peers. Does not block. */
+  /* Breaks the transport and wakes peers, which learn the reason. Does not block. */
   void (*abort)(void* self, const char* reason);
   /* Called once nothing else will be, by the thread that lets go of the transport; or NULL. */
   void (*destroy)(void* self);
@@ -328,8 +330,7 @@ int winnow_reducer_residual(winnow_reducer* reducer, uint64_t id, const float** 
    each parameter keeps what it finds; discard_step, on all ranks between the same calls, brings it
    back, and discard_step_of that of these parameters alone, where a step of others is taken (ids
    that no call has had are ignored). scale_residuals multiplies this rank's residuals by a number
-   above 0, for gradients whose scale changes from here on. Not allowed while calls are in flight.
- */
+   above 0, for gradients of another scale from here on. Not allowed while calls are in flight. */
 int winnow_reducer_begin_step(winnow_reducer* reducer);
 int winnow_reducer_discard_step(winnow_reducer* reducer);
 int winnow_reducer_discard_step_of(winnow_reducer* reducer, const uint64_t* ids, uint64_t count);

@@ -19,7 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 import winnow.torch
 from hsdp_cases import (Around, Phase, expect_clips, expect_close, expect_marks, expect_one_model,
                         expect_order, expect_same_steps, uneven, whole)
-from torch_harness import FIXED, batch, expect, expect_refused, network, step
+from torch_harness import (FIXED, batch, expect, expect_parts_skipped, expect_refused, network, scaler_of,
+                           step)
 from winnow.torch.names import id_of
 from winnow.torch.place import local
 
@@ -381,39 +382,38 @@ def case_fsdp_skip():
 
 def case_fsdp_scaler_of_parts():
     """Two optimizers of one model under one scaler, which skips one: undone are the modules that it moves.
-    Two of one module, of which one is skipped, are refused."""
+    Two of one module, of which one is skipped, are refused, also where fully_shard made one of two."""
     model, state, _ = sharded("topk:0.05")
-    first = list(model[0].parameters())
-    others = [p for p in model.parameters() if all(p is not one for one in first)]
-    optimizers = [torch.optim.SGD(part, lr=0.05) for part in (first, others)]
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    winnow.torch.attach_scaler(model, scaler)
-    overflows = False  # in the first module
-    model[0].register_forward_hook(
-        lambda _, __, output: output.register_hook(lambda g: g * math.inf if overflows else g) and None)
+    scaler = expect_parts_skipped(model, state, model[0])
 
-    def waiting():
-        return [[state.residual(p) for p in part] for part in (first, others)]
-
-    for number in range(4):
-        overflows, before = number == 2, waiting()
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        scaler.scale(model(batch(number)).square().mean()).backward()
+    def update_skips(parts):
+        """The first one's step is skipped."""
+        optimizers = [torch.optim.SGD(part, lr=0.05) for part in parts]
+        model.zero_grad()
+        scaler.scale(model(batch(9)).square().mean()).backward()
+        for parameter in parts[0]:
+            parameter.grad.mul_(math.inf)
         for optimizer in optimizers:
             scaler.step(optimizer)
-        middle = waiting()
         scaler.update(1024.0)
-        expected = [before[0] if overflows else middle[0], middle[1]]
-        for part, right in zip(waiting(), expected):
-            expect(number == 0 or all(map(torch.equal, part, right)), f"step {number}: what waits")
-        expect(number != 2 or not all(map(torch.equal, before[1], middle[1])), "the others' step")
-    optimizers = [torch.optim.SGD(first[:1], lr=0.05), torch.optim.SGD(first[1:], lr=0.05)]
-    scaler.scale(model(batch(9)).square().mean()).backward()
-    first[0].grad.mul_(math.inf)
-    for optimizer in optimizers:
-        scaler.step(optimizer)
-    expect_refused(scaler.update)
+
+    weight, bias = model[0].parameters()
+    expect_refused(lambda: update_skips(([weight], [bias])))
+    state.close()
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = uneven()
+    fully_shard([model[0], model[4]], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    state = winnow.torch.attach_fsdp(model, "topk:0.05", min_bytes=0, deadline=30)
+    both = [*model[0].parameters(), *model[4].parameters()]
+    step(model, torch.optim.SGD(model.parameters(), lr=0.05), 0)
+    scaler = scaler_of(model)
+    waited = [state.reducer.residual(number).tolist() for number in state._together]
+    update_skips((both, list(model[2].parameters())))
+    same = [state.reducer.residual(number).tolist() == held for number, held in zip(state._together, waited)]
+    expect(sorted(same) == [False, True], "what waits of both modules is as it was")
+    expect_refused(lambda: update_skips((list(model[0].parameters()), list(model[4].parameters()))))
     state.close()
 
 

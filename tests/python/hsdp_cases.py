@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from torch_harness import (FIXED, SIZE, adamw_reference, batch, expect, expect_refused, gather,
-                           network, step)
+from torch_harness import (FIXED, SIZE, adamw_reference, batch, expect, expect_parts_skipped,
+                           expect_refused, gather, network, scaler_of, step)
 from winnow.torch.names import id_of
 from winnow.torch.place import local
 
@@ -90,6 +90,37 @@ def expect_clips(model, state):
     model(batch(7)).square().mean().backward()
     next(model.parameters()).grad.mul_(2)
     expect_refused(ours.step)
+    state.close()
+
+
+def case_hsdp_scaler_of_parts():
+    """Two optimizers of one model under one scaler, which skips one: undone are the parameters that it
+    moves, or refused where a pass gives some parameters of a module no gradient, so that it is reduced as
+    one."""
+    mesh = meshes()
+    model, state, _ = sharded(mesh, "topk:0.05")
+    expect_parts_skipped(model, state, model[0])
+    state.close()
+
+    model = uneven()
+    model.spare = nn.Parameter(torch.zeros(8, 8))  # which no pass uses
+    fully_shard(model, mesh=mesh["within"])
+    state = winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.05", min_bytes=0, **FIXED)
+    scaler = scaler_of(model)
+    norm = list(model[2].parameters())
+    for parts in ((norm, [p for p in model.parameters() if all(p is not one for one in norm)]),
+                  (list(model.parameters()), [])):
+        optimizers = [torch.optim.SGD(part, lr=0.05) for part in parts if part]
+        model.zero_grad()
+        scaler.scale(model(batch(0)).square().mean()).backward()
+        for parameter in norm:
+            parameter.grad.mul_(math.inf)
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        if parts[1]:
+            expect_refused(scaler.update)
+        else:
+            scaler.update()
     state.close()
 
 

@@ -149,6 +149,32 @@ def case_scaler_of_parts():
         state.close()
 
 
+def case_scaler_of_shared_optimizer():
+    """An optimizer moves parameters of two models, and a scaler skips it for one's: of the other, whose rest
+    another optimizer moves, its own parameters' step is undone, and it takes no parameter for its own."""
+    both = [make(Overflowing(), options={"min_bytes": 0}) for _ in range(2)]
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0)
+    for ddp, _, _ in both:
+        winnow.torch.attach_scaler(ddp, scaler)
+    layers, (state, other) = [ddp.module.layer for ddp, _, _ in both], [state for _, state, _ in both]
+    optimizers = [torch.optim.SGD([layers[0].weight, *layers[1].parameters()], lr=0.05),
+                  torch.optim.SGD([layers[0].bias], lr=0.05)]
+    for number in range(2):
+        both[1][0].module.overflows = number == 1
+        before = state.residual(layers[0].weight)
+        for ddp, _, _ in both:
+            ddp.zero_grad()
+            scaler.scale(ddp(batch(number)).square().mean()).backward()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        expect(number == 0 or not torch.equal(state.residual(layers[0].weight), before), "a step")
+        scaler.update(1024.0)
+    expect(torch.equal(state.residual(layers[0].weight), before), "is undone")
+    expect(not state.names_any({id(p) for p in layers[1].parameters()}), "which are the other model's")
+    state.close()
+    other.close()
+
+
 def case_sgd():
     """Without loss it is torch's SGD; with all elements sent and a constant rate too, to rounding;
     with a rate that changes, what waits counts with the rate of its own step."""

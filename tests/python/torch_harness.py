@@ -110,3 +110,42 @@ def step(ddp, optimizer, number, dtype=torch.float32):
     loss.backward()
     optimizer.step()
     return loss
+
+
+def scaler_of(model):
+    """A GradScaler that the model follows."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    winnow.torch.attach_scaler(model, scaler)
+    return scaler
+
+
+def expect_parts_skipped(model, state, module):
+    """Two optimizers of one sharded model, of which a scaler skips the one that moves `module`: what waits
+    of its parameters is as it was, and the others' step stays. Returns the scaler."""
+    first = list(module.parameters())
+    others = [p for p in model.parameters() if all(p is not one for one in first)]
+    optimizers, scaler = [torch.optim.SGD(part, lr=0.05) for part in (first, others)], scaler_of(model)
+    overflows = False
+
+    def overflow(_, __, output):
+        output.register_hook(lambda gradient: gradient * math.inf if overflows else gradient)
+
+    module.register_forward_hook(overflow)
+
+    def waiting():
+        return [[state.residual(p) for p in part] for part in (first, others)]
+
+    for number in range(4):
+        overflows, before = number == 2, waiting()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        scaler.scale(model(batch(number)).square().mean()).backward()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        middle = waiting()
+        scaler.update(1024.0)
+        expected = [before[0] if overflows else middle[0], middle[1]]
+        for part, right in zip(waiting(), expected):
+            expect(number == 0 or all(map(torch.equal, part, right)), f"step {number}: what waits")
+        expect(number != 2 or not all(map(torch.equal, before[1], middle[1])), "the others' step")
+    return scaler

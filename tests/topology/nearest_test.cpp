@@ -43,6 +43,9 @@ TEST(NearestWord, OfOtherLengthIsNotCompared) {
   const std::string long_word(100'000'000, 'x');  // which comparing would take seconds
   EXPECT_EQ(nearest_word(long_word, kKnown), "");
   EXPECT_EQ(nearest_word("threshld", kKnown), "threshold");
+  // Both are three edits away. Half of a word is not near, whatever it is.
+  constexpr std::string_view kTwo[] = {"abc", "xyzabcdef"};
+  EXPECT_EQ(nearest_word("abcdef", kTwo), "xyzabcdef");
 }
 
 }  // namespace

@@ -210,7 +210,8 @@ Ticket NcclTransport::start(const Exec& exec) {
 }
 
 void NcclTransport::progress() {
-  if (!communicator_->failure().failed()) guarded([this] { groups_.move_on(); });
+  const comm::FailureLatch failure = communicator_->failure();
+  if (!failure.failed() && !failure.forked()) guarded([this] { groups_.move_on(); });
 }
 
 /// Makes progress; returns whether `done`, and throws if the deadline has passed.
@@ -246,7 +247,9 @@ void NcclTransport::wait_on_stream(Ticket ticket, Deadline deadline) {
 /// Another thread may have failed first, with another reason.
 void NcclTransport::fail(const comm::Failure& why, int code) {
   communicator_->abort(comm::of_rank(rank_, why));
-  communicator_->failure().fail(code);
+  const comm::FailureLatch first = communicator_->failure();
+  if (!first.failed()) comm::fail_by(why, code);  // a child of a fork keeps nothing
+  first.fail(code);
 }
 
 void NcclTransport::abort(std::string_view reason, FailureKind kind) noexcept {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters sharded over all ranks, gradients compressed on their way to the shards."""
 import weakref
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,8 @@ from winnow.torch.completer import ACTIVITY
 from winnow.torch.names import id_of, unwrapped
 from winnow.torch.norms import Norms
 from winnow.torch.place import reals
-from winnow.torch.shards import Shard, expect_sharded_alone, groups_of, lie_as_reduced, shards_of
+from winnow.torch.shards import (Shard, expect_sharded_alone, groups_of, lie_as_reduced, parameters_of,
+                                 shards_of)
 from winnow.torch.state import State
 
 _OPERATIONS = {dist.ReduceOp.AVG: "average", dist.ReduceOp.SUM: "sum"}
@@ -50,19 +51,6 @@ class FsdpState(State):
                 columns = reduced.columns(held)[numbers.index(id(parameter))]
                 return columns.flatten()[:parameter.numel() * (1 + parameter.is_complex())]
         return None
-
-    def _reduced_alone(self, parameters: Iterable[torch.Tensor]) -> List[int]:
-        given, ids = set(map(id, parameters)), []
-        for reduction in self.reductions:
-            reduced = reduction.reduced()
-            inside = {id(shard.parameter) in given for shard in reduced.shards}
-            if len(inside) > 1:
-                raise UsageError(f"module '{reduction.name}' is reduced as one, and the steps of some of its "
-                                 "parameters alone are skipped: give all parameters of a module to one "
-                                 "optimizer, or call fully_shard on parts of it")
-            if True in inside:
-                ids.append(reduced.id)
-        return ids
 
 
 class Reduced(NamedTuple):
@@ -119,6 +107,8 @@ class ReduceScatter:
         flat, output = reals(input_tensor).view(-1), reals(output_tensor).view(-1)
         reduced = self.reduced(output.numel())
         norms = self._prepare(reduced, flat, input_tensor.dtype) if state.is_prepared else None
+        together = [shard.parameter for shard in reduced.shards] or parameters_of(self.module())
+        state.note_together(reduced.id, name, together)
         state.overlap.count(name)
         with named(f"module '{name}'"), torch.profiler.record_function(ACTIVITY):
             with state.place_at(flat.device).in_turn(), state.overlap.blocking():

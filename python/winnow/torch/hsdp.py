@@ -15,7 +15,8 @@ from winnow.torch.attach import remember
 from winnow.torch.completer import ACTIVITY
 from winnow.torch.names import id_of, unwrapped
 from winnow.torch.place import local, reals
-from winnow.torch.shards import (Shard, expect_apart, expect_sharded_alone, groups_of, shards_of)
+from winnow.torch.shards import (Shard, expect_apart, expect_sharded_alone, groups_of, parameters_of,
+                                 shards_of)
 from winnow.torch.state import State
 
 
@@ -42,8 +43,10 @@ class ShardedState(State):
                              output, shards[0].parameter.device_mesh.get_group())
         return [] if norms is None else [Segment(norms.reduced, norms.id, exempt=True)]
 
-    def reduce(self, prefix: str, shards: List[Shard], output: torch.Tensor) -> None:
-        """`output`: what a reduce-scatter has left on this rank, the shards one after the other."""
+    def reduce(self, prefix: str, shards: List[Shard], together: Sequence[torch.Tensor],
+               output: torch.Tensor) -> None:
+        """`output`: what a reduce-scatter has left on this rank, the shards one after the other.
+        `together`: all parameters of which it may be."""
         whole = (sum(shard.count for shard in shards) == output.numel()
                  and len({shard.parameter.dtype for shard in shards}) == 1)
         gradients = output.split([shard.count for shard in shards]) if whole else []
@@ -57,6 +60,7 @@ class ShardedState(State):
                     for shard, gradient in zip(shards, gradients)]
         if not whole:  # other parameters, other counts, other ids
             segments = [Segment(output, id_of(f"{prefix}/{output.numel()}"), prefix, 2)]
+            self.note_together(segments[0].id, prefix, together)
         self.overlap.count(prefix)
         with self.place_at(output.device).in_turn(), torch.profiler.record_function(ACTIVITY):
             with self.overlap.blocking():
@@ -117,9 +121,10 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
     state = ShardedState(compressor, group=between, **options)
     hooks: List[_AllReduce] = []
 
-    def winnows(name: str, shards: List[Shard]) -> Callable[[torch.Tensor], None]:
+    def winnows(name: str, shards: List[Shard],
+                together: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], None]:
         return lambda output: state.reduce(
-            name, [shard for shard in shards if shard.parameter.requires_grad], output)
+            name, [shard for shard in shards if shard.parameter.requires_grad], together, output)
 
     def averages(output: torch.Tensor) -> None:
         dist.all_reduce(output, group=between)
@@ -130,7 +135,7 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
     for name, module in modules:
         shards = shards_of(name, module)
         state.name_shards(shards)
-        hooks.append(_AllReduce(module, winnows(name, shards), name))
+        hooks.append(_AllReduce(module, winnows(name, shards, parameters_of(module)), name))
     state.begin()
     for (_, module), one in zip(modules, hooks):
         module.set_all_reduce_hook(one)

@@ -31,8 +31,9 @@ class _Follower:
             for state in states:
                 _discard(state, found)
             update(*arguments, **keywords)
+            factor = scaler.get_scale() / before
             for state in states:
-                _follow(state, scaler.get_scale() / before)
+                _follow(state, factor)
 
         scaler.update = followed
 
@@ -95,8 +96,9 @@ def attach_scaler(model: Attached, scaler: torch.amp.GradScaler) -> None:
     between two calls of scaler.update(). One scaler serves several models. Costs a copy of the
     residuals. Collective: ranks meet, and all attach.
 
-    Raises UsageError for a model that follows a scaler already. Behind attach_fsdp so does scaler.update()
-    where two optimizers move parameters of one module, and one of them was skipped.
+    Raises UsageError for a model that follows a scaler already. Behind attach_fsdp, and attach_hsdp where a
+    pass has given some parameters no gradient, so does scaler.update() where two optimizers move
+    parameters of one module, and one of them was skipped.
     """
     state = state_of(model)
     if any(state in follower.states for follower in _followers.values()):

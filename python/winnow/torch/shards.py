@@ -29,7 +29,7 @@ def shards_of(prefix: str, module: FSDPModule) -> List[Shard]:
     """Of the parameters that this module gathers and reduces, in that order, which is not always that of
     named_parameters."""
     found, names = [], {id(parameter): name for name, parameter in module.named_parameters()}
-    for parameter in (one.sharded_param for group in groups_of(module) for one in group.fsdp_params):
+    for parameter in parameters_of(module):
         name = names.get(id(parameter))
         if name is not None:  # else of another module, which fully_shard was given with this one
             rows = -(-parameter.shape[0] // parameter.device_mesh.size())
@@ -38,9 +38,15 @@ def shards_of(prefix: str, module: FSDPModule) -> List[Shard]:
     return found
 
 
+def parameters_of(module: FSDPModule) -> List[torch.Tensor]:
+    """All that a module gathers and reduces: its own, and those of modules that fully_shard was given with
+    it."""
+    return [one.sharded_param for group in groups_of(module) for one in group.fsdp_params]
+
+
 def lie_as_reduced(module: FSDPModule, shards: List[Shard]) -> bool:
     """Whether these are all that a module gathers and reduces, cut into rows."""
-    return (len(shards) == sum(len(group.fsdp_params) for group in groups_of(module))
+    return (len(shards) == len(parameters_of(module))
             and all(placement.is_shard(0) for shard in shards for placement in shard.parameter.placements))
 
 

@@ -1,7 +1,8 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Who reduces the gradients of a model."""
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set,
+                    Tuple)
 
 import torch
 import torch.distributed as dist
@@ -58,6 +59,7 @@ class State:
         self._reducer: Optional[Reducer] = None
         self._place: Optional[Place] = None  # that of the parameters that came first
         self._names: Dict[int, Tuple[int, str]] = {}  # id() of a parameter -> its id and name
+        self._together: Dict[int, Tuple[str, FrozenSet[int]]] = {}  # by the id of what waits of several
         self._norms: Dict[Tuple[int, ...], Norms] = {}  # by the ids of a bucket's parameters
         self.overlap = Overlap()
         self.buckets = BucketReducer(self.overlap)
@@ -142,11 +144,23 @@ class State:
 
     def discard(self, parameters: Optional[Iterable[torch.Tensor]] = None) -> None:
         """Undoes what passes since reducer.begin_step did to what waits: of these parameters, or of all."""
-        self.reducer.discard_step(None if parameters is None else self._reduced_alone(parameters))
+        self.reducer.discard_step(None if parameters is None else self._residuals_of(parameters))
 
-    def _reduced_alone(self, parameters: Iterable[torch.Tensor]) -> List[int]:
-        """The ids of these parameters' residuals. UsageError if others share them."""
-        return [self.parameter_id(parameter) for parameter in parameters]
+    def note_together(self, number: int, name: str, parameters: Iterable[torch.Tensor]) -> None:
+        """The residual with this id is of those of these parameters together that are not frozen.
+        Messages call them `name`."""
+        self._together[number] = (name, frozenset(id(p) for p in parameters if p.requires_grad))
+
+    def _residuals_of(self, parameters: Iterable[torch.Tensor]) -> List[int]:
+        """Their ids. UsageError if one is of other parameters, too."""
+        given = set(map(id, parameters))
+        for name, together in self._together.values():
+            if not together.isdisjoint(given) and not together <= given:
+                raise UsageError(f"module '{name}' is reduced as one, and the steps of some of its parameters "
+                                 "alone are skipped: give all parameters of a module to one optimizer, or "
+                                 "call fully_shard on parts of it")
+        return ([number for one, (number, _) in self._names.items() if one in given]
+                + [number for number, (_, together) in self._together.items() if together and together <= given])
 
     def names_any(self, parameters: Set[int]) -> bool:
         """Whether one of these, given by id(), belongs to the model."""

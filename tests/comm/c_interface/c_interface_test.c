@@ -48,9 +48,10 @@ static struct post {
   pthread_cond_t came;
   struct mail* box[kRanks][kRanks]; /* from, to: the oldest first */
   int aborted, destroyed;
+  char why[256]; /* it was aborted */
 } /* of the transports, and of their duplicates */ posts[2] = {
-    {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{NULL}}, 0, 0},
-    {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{NULL}}, 0, 0}};
+    {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{NULL}}, 0, 0, ""},
+    {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{NULL}}, 0, 0, ""}};
 
 struct receipt {
   winnow_message message;
@@ -99,8 +100,9 @@ static int wait_for(void* self, uint64_t ticket, double seconds) {
     const winnow_message m = mine->open[done].message;
     struct mail** const box = &post->box[m.peer][mine->rank];
     if (post->aborted) {
-      winnow_set_last_error("the post is closed");
-      status = WINNOW_COMM_ERROR;
+      const int is_usage = strncmp(post->why, "usage error: ", 13) == 0;
+      winnow_set_last_error(post->why);
+      status = is_usage ? WINNOW_USAGE_ERROR : WINNOW_COMM_ERROR;
       break;
     }
     if (*box == NULL) {
@@ -109,7 +111,10 @@ static int wait_for(void* self, uint64_t ticket, double seconds) {
     }
     struct mail* const mail = *box;
     *box = mail->next;
-    if (mail->bytes > m.bytes) status = WINNOW_COMM_ERROR;
+    if (mail->bytes > m.bytes) {
+      winnow_set_last_error("a message is longer than its room");
+      status = WINNOW_USAGE_ERROR;
+    }
     memcpy(m.data, mail->data, mail->bytes < m.bytes ? mail->bytes : m.bytes);
     if (m.message_bytes != NULL) *m.message_bytes = mail->bytes;
     free(mail);
@@ -123,8 +128,8 @@ static int wait_for(void* self, uint64_t ticket, double seconds) {
 
 static void close_post(void* self, const char* reason) {
   struct post* const post = ((struct mailbox*)self)->post;
-  (void)reason;
   pthread_mutex_lock(&post->mutex);
+  if (!post->aborted) snprintf(post->why, sizeof post->why, "%s", reason);
   post->aborted = 1;
   pthread_cond_broadcast(&post->came);
   pthread_mutex_unlock(&post->mutex);
@@ -327,7 +332,9 @@ static void refuse(winnow_transport* transport) {
   }
 }
 
-static void reduce(winnow_transport* transport) {
+enum ending { AN_ABORT, OTHER_CALLS };
+
+static void reduce(winnow_transport* transport, enum ending ending) {
   const int rank = winnow_transport_rank(transport);
   CHECK(winnow_transport_size(transport) == kRanks);
   CHECK(winnow_transport_node(transport) == 0);
@@ -498,9 +505,15 @@ static void reduce(winnow_transport* transport) {
   CHECK(winnow_all_reduce(NULL, &one, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
   CHECK(winnow_reducer_stats(reducer, 4, text, sizeof text, &bytes) == WINNOW_USAGE_ERROR);
 
-  /* The last rank breaks the transport; the others learn why. */
+  /* The last rank breaks the transport, or makes another call; the others learn why. */
   pthread_barrier_wait(&finished);
-  if (rank == kRanks - 1) {
+  if (ending == OTHER_CALLS) {
+    winnow_segment new_here = segment_of(second, 99);
+    const int is_last = rank == kRanks - 1;
+    CHECK(winnow_all_reduce(reducer, is_last ? &new_here : &segment, 1, WINNOW_DEFAULT_OP) ==
+          WINNOW_USAGE_ERROR);
+    CHECK(strstr(winnow_last_error(), "a bucket of 1000") != NULL);
+  } else if (rank == kRanks - 1) {
     winnow_transport_abort(transport, "enough");
   } else {
     CHECK(winnow_all_reduce(reducer, &one, 1, WINNOW_SUM) == WINNOW_COMM_ERROR);
@@ -513,8 +526,8 @@ static void reduce(winnow_transport* transport) {
 static void* run_rank(void* transport) {
   winnow_transport* duplicate = NULL;
   OK(winnow_transport_duplicate(transport, 60, &duplicate));
-  if (duplicate != NULL) reduce(duplicate);
-  reduce(transport);
+  if (duplicate != NULL) reduce(duplicate, OTHER_CALLS);
+  reduce(transport, AN_ABORT);
   return NULL;
 }
 
@@ -535,14 +548,14 @@ static void* connect_rank(void* number) {
   winnow_transport* transport = NULL;
   OK(winnow_tcp_connect(listeners[rank], rank, kRanks, addresses, 60, &transport));
   winnow_tcp_listener_destroy(listeners[rank]);
-  if (transport != NULL) reduce(transport);
+  if (transport != NULL) reduce(transport, AN_ABORT);
   return NULL;
 }
 
 static void* meet_rank(void* number) {
   winnow_transport* transport = NULL;
   OK(winnow_tcp_transport(&meetings[*(const int*)number], 60, &transport));
-  if (transport != NULL) reduce(transport);
+  if (transport != NULL) reduce(transport, AN_ABORT);
   return NULL;
 }
 
@@ -556,7 +569,7 @@ static void* mix_rank(void* number) {
   OK(winnow_mixed_transport(world, of_node[rank], 60, &mixed));
   winnow_transport_destroy(world);
   winnow_transport_destroy(of_node[rank]);
-  if (mixed != NULL) reduce(mixed);
+  if (mixed != NULL) reduce(mixed, AN_ABORT);
   return NULL;
 }
 
