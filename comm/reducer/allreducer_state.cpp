@@ -106,7 +106,7 @@ void AllReducer::load(std::span<const std::span<const std::byte>> states) {
     const std::string wrong = comm::memory_error(data, count, unit);
     WINNOW_EXPECTS(wrong.empty(), std::string("a state to load").append(wrong));
   };
-  expect_memory(states.data(), states.size(), sizeof states.front());
+  expect_memory(states.data(), states.size(), sizeof(std::span<const std::byte>));
   for (const auto& state : states) expect_memory(state.data(), state.size(), 1);
   const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());

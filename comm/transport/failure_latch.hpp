@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -16,11 +15,11 @@ namespace winnow::comm {
 /// one take turns.
 class FailureLatch {
  public:
-  bool failed() const { return first_.has_value(); }
-  /// Only if something has failed.
-  const Failure& first() const { return *first_; }
-  /// Throws the first failure, only if something has failed.
-  [[noreturn]] void fail(int code = 0) const { fail_by(*first_, code); }
+  bool failed() const { return failed_; }
+  /// Empty if nothing has failed.
+  const Failure& first() const { return first_; }
+  /// Throws the first failure.
+  [[noreturn]] void fail(int code = 0) const { fail_by(first_, code); }
   /// Whether this is a child of a fork.
   bool forked() const { return process_.left(); }
   void expect_usable() const {
@@ -31,12 +30,14 @@ class FailureLatch {
   }
   /// Keeps `why`, unless there is an earlier failure.
   void keep(Failure why) noexcept {
-    if (!failed()) first_ = std::move(why);
+    if (std::exchange(failed_, true)) return;
+    first_ = std::move(why);
   }
 
  private:
   kernels::OwnProcess process_;
-  std::optional<Failure> first_;
+  bool failed_ = false;
+  Failure first_;
 };
 
 }  // namespace winnow::comm
