@@ -159,8 +159,9 @@ class State:
                 raise UsageError(f"module '{name}' is reduced as one, and the steps of some of its parameters "
                                  "alone are skipped: give all parameters of a module to one optimizer, or "
                                  "call fully_shard on parts of it")
-        return ([number for one, (number, _) in self._names.items() if one in given]
-                + [number for number, (_, together) in self._together.items() if together and together <= given])
+        alone = [number for one, (number, _) in self._names.items() if one in given]
+        return alone + [number for number, (_, together) in self._together.items()
+                        if together and together <= given]
 
     def names_any(self, parameters: Set[int]) -> bool:
         """Whether one of these, given by id(), belongs to the model."""
