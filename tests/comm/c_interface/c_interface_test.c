@@ -512,7 +512,7 @@ static void reduce(winnow_transport* transport, enum ending ending) {
     const int is_last = rank == kRanks - 1;
     CHECK(winnow_all_reduce(reducer, is_last ? &new_here : &segment, 1, WINNOW_DEFAULT_OP) ==
           WINNOW_USAGE_ERROR);
-    CHECK(strstr(winnow_last_error(), "a bucket of 1000") != NULL);
+    CHECK(strstr(winnow_last_error(), "a bucket of parameters") != NULL);
   } else if (rank == kRanks - 1) {
     winnow_transport_abort(transport, "enough");
   } else {
