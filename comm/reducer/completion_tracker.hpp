@@ -62,8 +62,8 @@ class CompletionTracker {
 
   /// Makes every later call fail. For any thread.
   void fail(const Failure& why);
-  /// What was given to fail, or what is wrong with a message that a call met; or nothing. For any
-  /// thread.
+  /// The failure that fail() was given, or that a call found in a message; empty if there is none.
+  /// Any thread may call it.
   std::optional<Failure> failure() const;
   /// Calls of a bucket since the last time this was asked.
   kernels::CallCounts counts(std::size_t bucket);

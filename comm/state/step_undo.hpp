@@ -26,8 +26,8 @@ class StepUndo {
   /// Before a call of this step: keeps the parameter as it is, unless an earlier call has. 8 bytes
   /// for each element of a residual or a moment. Takes no memory.
   void keep(const Exec& exec, compress::ParameterState& parameter);
-  /// Brings back a parameter as it was kept in this step, if it was; bounds, which only choose
-  /// work, go on.
+  /// Restores a parameter that `keep` has copied in this step; leaves others alone. Keeps its
+  /// bounds, which choose work but no result.
   void restore(const Exec& exec, compress::ParameterState& parameter);
   /// Multiplies what was kept in this step.
   void scale(const Exec& exec, float factor);

@@ -10,7 +10,7 @@
 
 namespace winnow::comm {
 
-/// The peers learn what error it is, and of which kind.
+/// Aborts the transport with the message and the kind of the error.
 inline void abort_by(Transport& transport, const std::exception& error) noexcept {
   const Failure why = failure_of(error);
   transport.abort(why.text, why.kind);

@@ -12,13 +12,13 @@
 
 namespace winnow::comm {
 
-/// Why something failed. Nothing reads the text but people.
+/// Why a transport or a call failed. The code decides by the kind; the text is for people.
 struct Failure {
   std::string text;
   FailureKind kind = FailureKind::environment;
 };
 
-/// The kind that another rank sent as a byte; `environment` if it is none that this rank knows.
+/// Decodes a kind from the byte of another rank. Unknown bytes become `environment`.
 constexpr FailureKind kind_of(std::uint8_t byte) noexcept {
   const bool known = byte <= static_cast<std::uint8_t>(FailureKind::usage);
   return known ? static_cast<FailureKind>(byte) : FailureKind::environment;
@@ -30,9 +30,9 @@ inline FailureKind kind_of(const std::exception& error) noexcept {
   return comm == nullptr ? FailureKind::environment : comm->kind();
 }
 
-// If there is no memory for a text, these return one that is short enough not to allocate.
+// Without memory for the text, these return one that is short enough not to allocate.
 
-/// What an exception says.
+/// Copies the exception's message.
 inline std::string text_of(const std::exception& error) noexcept {
   try {
     return error.what();
@@ -45,7 +45,7 @@ inline Failure failure_of(const std::exception& error) noexcept {
   return {text_of(error), kind_of(error)};
 }
 
-/// Of a rank that was told to abort.
+/// The failure that a rank keeps after abort() was called on it.
 inline Failure aborted_here(std::string_view reason, FailureKind kind) noexcept {
   try {
     return {"this rank aborted: " + std::string(reason), kind};
@@ -54,22 +54,22 @@ inline Failure aborted_here(std::string_view reason, FailureKind kind) noexcept 
   }
 }
 
-/// Of a rank whose peer has aborted. The reason came from there.
+/// The failure that a rank keeps after its peer aborted, for the reason that the peer sent.
 inline Failure aborted_by(int peer, std::string_view reason, FailureKind kind) {
   return {"rank " + std::to_string(peer) + " aborted: " + printable(reason), kind};
 }
 
-/// The same failure, with the rank that it is about in front.
+/// Prefixes the text with the rank.
 inline Failure of_rank(int rank, const Failure& why) {
   return {"rank " + std::to_string(rank) + ": " + why.text, why.kind};
 }
 
-/// `when`: goes on after "the deadline passed".
+/// `when` completes the sentence "the deadline passed ...".
 inline Failure missed_deadline(std::string_view when) {
   return {std::string("the deadline passed ").append(when), FailureKind::deadline};
 }
 
-/// Throws what a transport throws, whatever the kind: CommError.
+/// Throws a CommError of this kind, as transports do.
 [[noreturn]] inline void fail_by(const Failure& why, int code = 0) {
   throw CommError(why.text, code, why.kind);
 }

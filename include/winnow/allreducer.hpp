@@ -273,8 +273,8 @@ class AllReducer {
   /// the same calls. What the calls returned is the caller's to ignore. Waits as synchronize does;
   /// UsageError without begin_step, and while calls are in flight.
   void discard_step();
-  /// Likewise of these parameters alone, where a step of others is taken. Ids that no call has had
-  /// are ignored.
+  /// Undoes only what the calls did to the residuals of these parameters, for a trainer that skips
+  /// one of several optimizers. Ignores ids that no call has had.
   void discard_step(std::span<const std::uint64_t> ids);
   /// Multiplies all residuals of this rank, and what discard_step would bring back, by a number
   /// above 0: for gradients whose scale changes from here on, such as by a loss scale. 8 bytes an

@@ -29,7 +29,7 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-/// What a failure between ranks is due to.
+/// The cause of a failure between ranks.
 enum class FailureKind : std::uint8_t {
   environment,  ///< a dead peer, a corrupt message, a system that refuses
   deadline,     ///< a wait that gave up

@@ -35,7 +35,7 @@ class MpiNotices {
   void let_go() noexcept;
 
  private:
-  /// A byte that is the kind, then the reason and a zero.
+  /// One byte for the kind, then the reason and a zero byte.
   using Text = std::array<char, 256>;
 
   bool given_ = false;

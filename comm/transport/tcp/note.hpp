@@ -30,9 +30,9 @@ enum class NoteKind : std::uint32_t {
   failure,    ///< which rank cannot meet the others, and why: a line of a RankFailure
 };
 
-/// The text of a note that tells a failure: a byte that is its kind, then its text.
+/// Encodes a failure for a note: one byte for its kind, then its text.
 std::string note_of(std::string_view why, FailureKind kind) noexcept;
-/// What such a text tells. Trusts no byte.
+/// Decodes note_of. Trusts no byte.
 Failure failure_in(std::string_view note);
 
 /// Sends a note. False if it has failed, or does not take all of

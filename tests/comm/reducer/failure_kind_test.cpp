@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What an AllReducer makes of a transport's failure follows from its kind alone.
+// An AllReducer decides by the kind of a transport's failure, and never by its text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using comm::Failure;
 using testing::HasSubstr;
 using testing::Not;
 
-/// Without a thread of the AllReducer's own. Once told to, fails before anything leaves.
+/// Keeps the AllReducer from a thread of its own. Once `failure` is set, start() throws it.
 class FailingTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
@@ -38,7 +38,7 @@ class FailingTransport final : public ForwardingTransport {
   std::optional<Failure> failure;
 };
 
-/// What a call throws.
+/// The error of a call.
 struct Thrown {
   bool is_usage_error = false;
   std::optional<FailureKind> kind{};  ///< of a CommError

@@ -90,8 +90,8 @@ TEST_P(StepOf, IsDiscardedWithoutATrace) {
   });
 }
 
-// Of two parameters whose calls are discarded, in one bucket or apart, the third stays as its calls
-// have left it. Ids that no call has had are ignored.
+// discard_step restores the parameters that it is given, in buckets with others or alone, and no
+// other one. It ignores ids that no call has had.
 TEST_P(StepOf, IsDiscardedOfSomeParameters) {
   const auto& [compressor, schedule, precondition] = GetParam();
   Options options = options_of(compressor, schedule);
@@ -118,7 +118,7 @@ TEST_P(StepOf, IsDiscardedOfSomeParameters) {
     EXPECT_TRUE(same_bits(reducer.residual(1), before[0]));
     EXPECT_TRUE(same_bits(reducer.residual(2), after[1]));
     EXPECT_TRUE(same_bits(reducer.residual(3), before[2]));
-    step_of(2);  // replicas agree
+    step_of(2);  // in the same step, so that the second stays as it was kept
     reducer.discard_step();
     EXPECT_TRUE(same_bits(reducer.residual(2), before[1]));
   });

@@ -39,7 +39,7 @@ TEST(Transport, LaterCallsThrowTheFirstFailure) {
   });
 }
 
-/// Of the CommError that `call` throws.
+/// The kind of the CommError that `call` throws.
 template <class Call>
 std::optional<FailureKind> kind_of(const Call& call) {
   try {
@@ -70,7 +70,7 @@ TEST(Transport, AllocatesNothingInSteadyState) {
     Workspace workspace;
     const Exec exec{.workspace = &workspace};
     const int size = transport->size(), rank = transport->rank();
-    std::vector<float> elements(size == 2 ? 200000 : 40000);  // of two: a ring of several blocks
+    std::vector<float> elements(size == 2 ? 200000 : 40000);  // two ranks: several blocks
     conformance::Bytes mine(5000), all(mine.size() * static_cast<std::size_t>(size)), arrived(5000);
     const auto step = [&] {
       transport->Transport::all_reduce(exec, elements, ReduceOp::sum, conformance::soon());
