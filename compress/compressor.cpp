@@ -80,10 +80,44 @@ MessageView Compressor::open(const Exec& exec, std::span<const std::byte> messag
   return compress::open(exec, message, expected, sender, codings_of(expected.header.kind));
 }
 
-std::size_t most_message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+Shape longest_shape(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+  const Shape shape = shape_of(count, k, codings);
+  if (k != count || k == 0) return shape;
   // Indices grow with k, until at k = count there are none.
-  const std::size_t longest = message_bytes(count, k, codings);
-  return k == count && k > 0 ? std::max(longest, message_bytes(count, k - 1, codings)) : longest;
+  const Shape shorter = shape_of(count, k - 1, codings);
+  return shorter.bytes() > shape.bytes() ? shorter : shape;
+}
+
+namespace {
+
+/// Fills in Part::shapes.
+void plan_shapes(Part& part, const Compressor& compressor) {
+  const Codings& codings = compressor.codings();
+  const bool for_all = part.self == Part::kNobody;
+  part.knows_k = !part.variable_k && (for_all || compressor.knows_support());
+  part.shapes = {};
+  if (for_all) {
+    part.shapes.gradients = {shape_of(part.count, part.k, codings)};
+    return;
+  }
+  for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
+    const std::uint64_t count = part.partition.local_count(owner);
+    const std::uint64_t most_k = part.most_for(owner);
+    part.shapes.gradients.push_back(part.knows_k ? shape_of(count, most_k, codings)
+                                                 : longest_shape(count, most_k, codings));
+    part.shapes.sums.push_back(shape_of(count, part.owner_k[owner], codings));
+  }
+}
+
+}  // namespace
+
+void plan_supports(Part& part, const Codings& codings) {
+  for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
+    const std::uint64_t k = part.owner_k[owner];
+    part.shapes.supports.push_back(
+        shape_of(part.partition.local_count(owner), k, codings.without_values()));
+    part.shapes.values.push_back(shape_of(k, k, codings));
+  }
 }
 
 void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self) {
@@ -102,12 +136,14 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
     piece.k = static_cast<std::uint32_t>(compressor.kept(size - piece.own_count));
     part.k += piece.k;
   }
-  if (!compressor.knows_support() && !part.variable_k) return;
-  // Chosen from a message, not from a piece: gaps travel too.
-  part.k = part.most_k = compressor.kept(part.count);
-  for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
-    part.owner_k[owner] = compressor.kept(part.partition.local_count(owner));
+  if (compressor.knows_support() || part.variable_k) {
+    // Chosen from a message, not from a piece: gaps travel too.
+    part.k = part.most_k = compressor.kept(part.count);
+    for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
+      part.owner_k[owner] = compressor.kept(part.partition.local_count(owner));
+    }
   }
+  plan_shapes(part, compressor);
 }
 
 void become_owner(Part& part, const Compressor& compressor, std::uint32_t self) {

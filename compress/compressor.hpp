@@ -40,8 +40,8 @@ struct EncodeJob {
 };
 
 /// The result of encode. messages[o], for owner o, is a buffer of
-/// most_message_bytes(local_count(o), most_for(o)) bytes before and the message after; that of
-/// Part::self stays as it is.
+/// as many bytes as PartShapes::gradients says before and the message after; that of Part::self stays
+/// as it is.
 struct EncodeResult {
   std::span<std::span<std::byte>> messages = {};
   Owned owned = {};
@@ -54,7 +54,7 @@ struct EncodeResult {
 struct TakenMessage {
   Taken taken;
   std::span<float> missed;       ///< room for as many values
-  std::span<std::byte> message;  ///< message_bytes(k, k, codings()) bytes for k values
+  std::span<std::byte> message;  ///< of as many bytes as PartShapes::values says
 };
 
 /// The sum of two messages, of which only the device may know how long it is: scratch.
@@ -66,8 +66,8 @@ struct Union {
   std::span<float> all = {};            ///< room for every position, where that may be shorter
 };
 
-/// The output of Compressor::add. `message`, if not empty, has message_bytes(k, k, codings()) bytes
-/// for k = sum.size().
+/// The output of Compressor::add. `message`, if not empty, has as many bytes as PartShapes::values
+/// says.
 struct Addition {
   std::span<float> sum;
   std::span<std::byte> message;
@@ -157,8 +157,7 @@ class Compressor {
                      EncodeResult& out) const;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
   /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
-  /// message_bytes(local_count(self), owner_k[self], codings()) bytes, and to `owned` what is left
-  /// for keep_left. Returns the message. The residuals stay. The message carries Header::kPoison if
+  /// as many bytes as PartShapes::sums says, and to `owned` what is left for keep_left. Returns the message. The residuals stay. The message carries Header::kPoison if
   /// job.header does or if an acc of this rank or a sum is not finite.
   std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
                                    std::span<const MessageView> contributions, Owned& owned,
@@ -168,7 +167,7 @@ class Compressor {
 
   /// Error feedback in one pass over memory, after which residuals hold acc, and the support that
   /// Part::self picks from this rank's acc: its owner_k[self] largest. Writes a message of
-  /// message_bytes(local_count(self), owner_k[self], codings().without_values()) bytes, with
+  /// as many bytes as PartShapes::supports says, with
   /// Header::kPoison if job.header has it or an acc is not finite. Takes the same scratch in each
   /// turn. Throws UsageError if variable_k: ranks could not know how many values follow.
   void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const;
@@ -237,12 +236,16 @@ std::span<const Selection* const> selections();
 /// for an unknown word it names the nearest known one. `seed`: of positions that all ranks draw.
 std::unique_ptr<Compressor> make_compressor(std::string_view specification, std::uint64_t seed = 0);
 
-/// The most bytes that a message can have which carries k or fewer of count elements.
-std::size_t most_message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings);
+/// The longest shape of a message that carries k or fewer of count elements.
+Shape longest_shape(std::uint64_t count, std::uint64_t k, const Codings& codings);
 
 /// Shares a part out among `owners`, of whom this rank is `self`, and says how many elements are
-/// kept where: in Piece and Part. With one owner and self Part::kNobody a message is for all ranks.
+/// kept where, and how long messages are: in Piece and Part. With one owner and self Part::kNobody a
+/// message is for all ranks.
 void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self);
+
+/// Likewise PartShapes::supports and values, for a part that was shared out.
+void plan_supports(Part& part, const Codings& codings);
 
 /// Makes this rank another owner of a part that was shared out: Part::self and what is its own of
 /// each piece. What is kept for others, Part::k and Piece::k, stays that of the owner it was.

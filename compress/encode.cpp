@@ -115,9 +115,10 @@ Chosen choose_elements(const Exec& exec, const Choice& choice, const Codings& co
   const Selection& selection = *choice.selection;
   std::span<float> in_place;
   if (part.self == Part::kNobody && codings.exact() && !part.variable_k) {
+    const Shape& shape = part.shapes.gradients.front();
     auto& message = out.messages.front();
-    message = message.first(message_bytes(part.count, part.k, codings));
-    in_place = lay_out(part.count, part.k, message, codings).floats(part.k);
+    message = message.first(shape.bytes());
+    in_place = lay_out(shape, message).floats(part.k);
   }
   List list = take_list(exec, part.k, part.variable_k, in_place);
   Chosen chosen = take_chosen(exec, part);
@@ -154,9 +155,8 @@ void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& jo
         code_values(exec, codings, list, out.messages[owner]);
         return;
       }
-      const std::uint64_t count = list.header.count, k = list.header.k;
-      const auto message = out.messages[owner].first(message_bytes(count, k, codings));
-      const auto place = lay_out(count, k, message, codings).floats(k);
+      const auto message = out.messages[owner].first(list.shape.bytes());
+      const auto place = lay_out(list.shape, message).floats(list.header.k);
       if (place.data() != list.value.data()) kernels::copy(exec, place, list.value);
     });
   });
@@ -183,12 +183,17 @@ void seal_chosen(const Exec& exec, const Codings& codings, const EncodeJob& job,
     if (owner == part.self) continue;
     const std::size_t begin = chosen.begin[owner], size = chosen.begin[owner + 1] - begin;
     lists[owner] = {.header = part.of_owner(job.header, owner),
+                    .shape = {},
                     .random = job.key_of(owner),
                     .index = chosen.local.subspan(begin, size),
                     .value = chosen.value.subspan(begin, size),
                     .poison = {.results = results},
                     .status = job.status};
-    lists[owner].header.k = size;
+    SealList& list = lists[owner];
+    list.header.k = size;
+    if (part.variable_k) continue;
+    list.shape = part.knows_k ? part.shapes.gradients[owner]
+                              : shape_of(list.header.count, size, codings);
   }
   if (!part.variable_k) {
     seal_together(exec, codings, job, lists, out);
@@ -197,7 +202,7 @@ void seal_chosen(const Exec& exec, const Codings& codings, const EncodeJob& job,
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     if (owner == part.self) continue;
     const SealList& list = lists[owner];
-    keep_sealed(out, owner, seal_list(exec, codings, true, list, out.messages[owner]));
+    keep_sealed(out, owner, seal_variable(exec, codings, list, out.messages[owner]));
     if (codings.exact()) continue;
     kernels::add_owned(exec, taken_job(part, out.owned, {owner, list.index, list.value}));
   }
@@ -249,7 +254,9 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     const bool own = owner == part.self;
     const std::uint64_t k = k_of(owner);
+    const Shape& shape = part.shapes.gradients[owner];
     SealList& list = lists[owner] = {.header = part.of_owner(job.header, owner),
+                                     .shape = shape,
                                      .random = job.key_of(owner),
                                      .index = {},
                                      .value = owned.acc,
@@ -263,9 +270,9 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
     if (own) continue;
     room = room.subspan(k);
     auto& message = out.messages[owner];
-    message = message.first(message_bytes(list.header.count, k, codings));
+    message = message.first(shape.bytes());
     if (codings.exact()) {
-      list.value = lay_out(list.header.count, k, message, codings).floats(k);
+      list.value = lay_out(shape, message).floats(k);
     } else {
       list.value = missed.first(k);
       missed = missed.subspan(k);
@@ -302,10 +309,10 @@ void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     values[owner] = {};
     if (owner == part.self) continue;
-    const std::uint64_t count = part.partition.local_count(owner);
+    const Shape& shape = part.shapes.gradients[owner];
     auto& message = out.messages[owner];
-    message = message.first(message_bytes(count, count, codings));
-    values[owner] = lay_out(count, count, message, codings).value_part;
+    message = message.first(shape.bytes());
+    values[owner] = lay_out(shape, message).value_part;
   }
   const auto acc_not_finite = owned.not_finite.first(1);
   kernels::feedback_quantize(exec, {.pieces = kernels::place<kernels::FeedbackPiece>(exec, pieces),
@@ -325,8 +332,8 @@ void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob
       Header header = part.of_owner(job.header, owner);
       header.k = header.count;
       keep_sealed(out, owner,
-                  seal(exec, header, {}, out.messages[owner], codings, {.words = acc_not_finite},
-                       job.status));
+                  seal(exec, header, part.shapes.gradients[owner], {}, out.messages[owner], codings,
+                       {.words = acc_not_finite}, job.status));
     }
   });
 }

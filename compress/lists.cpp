@@ -70,28 +70,16 @@ void clear_poisoned(const Exec& exec, const Header& header, std::span<const std:
   kernels::fill(conditional, values, 0);
 }
 
-namespace {
-
-/// The message in a buffer.
-std::span<std::byte> message_in(std::span<std::byte> out, const Header& header,
-                                const Codings& codings) {
-  return out.first(message_bytes(header.count, header.k, codings));
-}
-
-}  // namespace
-
 void code_values(const Exec& exec, const Codings& codings, const SealList& list,
                  std::span<std::byte> out) {
-  const Header& header = list.header;
-  const auto message = message_in(out, header, codings);
-  const auto value_part = lay_out(header.count, header.k, message, codings).value_part;
+  const auto value_part = lay_out(list.shape, out.first(list.shape.bytes())).value_part;
   const bool in_place = std::as_bytes(list.value).data() == value_part.data();
   if (!in_place) kernels::quantize(exec, codings.value, list.random, list.value, value_part);
 }
 
 MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList& list,
                        std::span<std::byte> out) {
-  return seal(exec, list.header, list.index, message_in(out, list.header, codings), codings,
+  return seal(exec, list.header, list.shape, list.index, out.first(list.shape.bytes()), codings,
               list.poison, list.status);
 }
 
@@ -101,15 +89,16 @@ MessageView seal_values(const Exec& exec, const Codings& codings, const SealList
   return seal_coded(exec, codings, list, out);
 }
 
-MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k, SealList list,
-                      std::span<std::byte> out) {
-  const auto& [header, random, index, value, poison, status] = list;
+MessageView seal_variable(const Exec& exec, const Codings& codings, SealList list,
+                          std::span<std::byte> out) {
+  const auto& [header, shape, random, index, value, poison, status] = list;
   const std::uint64_t k = index.size();
-  list.header.k = variable_k ? shortest_k(header.count, k, codings) : k;
+  list.header.k = shortest_k(header.count, k, codings);
+  list.shape = shape_of(header.count, header.k, codings);
   if (header.k == k) return seal_values(exec, codings, list, out);
   // Every position travels.
-  const auto message = out.first(message_bytes(header.count, header.k, codings));
-  const MessageLayout layout = lay_out(header.count, header.k, message, codings);
+  const auto message = out.first(shape.bytes());
+  const MessageLayout layout = lay_out(shape, message);
   Workspace& scratch = kernels::scratch_of(exec);
   const Workspace::Scope scope(scratch);
   if (codings.exact()) {
@@ -122,7 +111,7 @@ MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k,
     kernels::quantize(exec, codings.value, random, all, layout.value_part);
     kernels::take(exec, all, 0, index, value);
   }
-  return seal(exec, header, {}, message, codings, poison, status);
+  return seal(exec, header, shape, {}, message, codings, poison, status);
 }
 
 }  // namespace winnow::compress

@@ -53,6 +53,7 @@ void clear_poisoned(const Exec& exec, const Header& header, std::span<const std:
 /// A list on its way into a message of `header`.
 struct SealList {
   Header header;
+  Shape shape;  ///< of the message
   kernels::RandomKey random;
   std::span<const std::uint32_t> index;
   std::span<float> value;                 ///< a lossy coding leaves here what it misses
@@ -61,7 +62,7 @@ struct SealList {
 };
 
 /// Quantizes the values, unless they lie in the message already, and seals it: the first bytes of
-/// `out`. Its k is that of its header. Returns the message as seal does.
+/// `out`. Returns the message as seal does.
 MessageView seal_values(const Exec& exec, const Codings& codings, const SealList& list,
                         std::span<std::byte> out);
 /// The two halves of it, for messages that are sealed together.
@@ -70,9 +71,9 @@ void code_values(const Exec& exec, const Codings& codings, const SealList& list,
 MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList& list,
                        std::span<std::byte> out);
 
-/// Likewise, but its k is how many values there are; if variable_k it carries every position where
-/// that is no longer, with 0 where nothing was chosen.
-MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k, SealList list,
-                      std::span<std::byte> out);
+/// Likewise of a list whose length the gradient decides, with neither k nor shape: it carries every
+/// position where that is no longer, with 0 where nothing was chosen.
+MessageView seal_variable(const Exec& exec, const Codings& codings, SealList list,
+                          std::span<std::byte> out);
 
 }  // namespace winnow::compress

@@ -19,15 +19,6 @@ namespace {
 
 constexpr std::uint16_t kKnownFlags = Header::kPoison | Header::kRefused;
 
-Shape require_shape(std::uint64_t count, std::uint64_t k, const Codings& codings) {
-  const std::optional<Shape> shape = shape_of(count, k, codings);
-  WINNOW_EXPECTS(shape.has_value(), "no message can carry " + std::to_string(k) + " of " +
-                                        std::to_string(count) +
-                                        " elements; k is at most count, and where it is less, "
-                                        "count is below 2^32");
-  return *shape;
-}
-
 void append_value_text(std::string& text, std::uint8_t byte) {
   std::string_view name = byte == 0 ? "none" : "unknown";
   for (const kernels::ValueCoding& coding : kernels::value_codings()) {
@@ -39,7 +30,7 @@ void append_value_text(std::string& text, std::uint8_t byte) {
 
 }  // namespace
 
-std::optional<Shape> shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+std::optional<Shape> find_shape(std::uint64_t count, std::uint64_t k, const Codings& codings) {
   constexpr std::uint64_t kMostValues = std::uint64_t{1} << 56;
   if (k > count || k > kMostValues) return std::nullopt;
   const bool requested = codings.index != nullptr && k != count;
@@ -49,6 +40,15 @@ std::optional<Shape> shape_of(std::uint64_t count, std::uint64_t k, const Coding
   if (!index_bytes) return std::nullopt;
   const bool has_values = codings.value.coding != nullptr;
   return Shape{coding, *index_bytes, has_values ? kernels::value_bytes(codings.value, k) : 0};
+}
+
+Shape shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+  const std::optional<Shape> shape = find_shape(count, k, codings);
+  WINNOW_EXPECTS(shape.has_value(), "no message can carry " + std::to_string(k) + " of " +
+                                        std::to_string(count) +
+                                        " elements; k is at most count, and where it is less, "
+                                        "count is below 2^32");
+  return *shape;
 }
 
 std::uint8_t value_byte(const kernels::ValueFormat& format) {
@@ -69,11 +69,9 @@ std::string hex(std::uint64_t number) {
   return text;
 }
 
-MessageView view_of(const Header& header, std::span<const std::uint32_t> index,
+MessageView view_of(const Header& header, const Shape& shape, std::span<const std::uint32_t> index,
                     std::span<const std::byte> bytes, const Codings& codings) {
-  const bool has_values = codings.value.coding != nullptr;
-  const std::size_t value_bytes = has_values ? kernels::value_bytes(codings.value, header.k) : 0;
-  const auto coded = bytes.last(value_bytes);
+  const auto coded = bytes.last(shape.value_bytes);
   std::span<const float> value;
   if (codings.exact()) {
     value = {reinterpret_cast<const float*>(coded.data()), static_cast<std::size_t>(header.k)};
@@ -87,21 +85,19 @@ MessageView view_of(const Header& header, std::span<const std::uint32_t> index,
 }
 
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {
-  return require_shape(count, k, codings).bytes();
+  return shape_of(count, k, codings).bytes();
 }
 
 std::uint64_t shortest_k(std::uint64_t count, std::uint64_t k, const Codings& codings) {
   return message_bytes(count, k, codings) < message_bytes(count, count, codings) ? k : count;
 }
 
-MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out,
-                      const Codings& codings) {
-  const Shape shape = require_shape(count, k, codings);
-  WINNOW_EXPECTS(out.size() == shape.bytes() && is_aligned(out.data()),
+MessageLayout lay_out(const Shape& shape, std::span<std::byte> message) {
+  WINNOW_EXPECTS(message.size() == shape.bytes() && is_aligned(message.data()),
                  "a message of " + std::to_string(shape.bytes()) +
                      " bytes needs exactly these, 8-byte aligned; got " +
-                     std::to_string(out.size()));
-  const auto parts = out.subspan(sizeof(Header));
+                     std::to_string(message.size()));
+  const auto parts = message.subspan(sizeof(Header));
   return {parts.first(shape.index_bytes), parts.subspan(shape.index_bytes)};
 }
 
@@ -114,37 +110,37 @@ kernels::RandomKey Codings::drawing_key(const Header& header,
           .call_there = status == nullptr ? nullptr : &status->call};
 }
 
-Header complete(Header header, const Codings& codings) {
+Header complete(Header header, const Shape& shape, const Codings& codings) {
   WINNOW_EXPECTS((header.flags & ~kKnownFlags) == 0, "unknown flags " + hex(header.flags));
   header.magic = Header::kMagic;
   header.version = Header::kVersion;
-  header.index_coding = require_shape(header.count, header.k, codings).coding->id;
+  header.index_coding = shape.coding->id;
   header.value_coding = value_byte(codings.value);
   header.checksum = 0;
   return header;
 }
 
-MessageView seal(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-                 std::span<std::byte> out, const Codings& codings,
-                 const kernels::PoisonSources& poison, kernels::CallStatus* status) {
-  const Header whole = complete(header, codings);
-  (void)lay_out(header.count, header.k, out, codings);  // checks the size
+MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
+                 std::span<const std::uint32_t> index, std::span<std::byte> message,
+                 const Codings& codings, const kernels::PoisonSources& poison,
+                 kernels::CallStatus* status) {
+  const Header whole = complete(header, shape, codings);
+  (void)lay_out(shape, message);  // checks the size
   const bool coded = header.k != header.count;
   WINNOW_EXPECTS(!coded || index.size() == header.k, "a message of k " + std::to_string(header.k) +
                                                          " needs as many indices; got " +
                                                          std::to_string(index.size()));
   // Float32 values may have been written to their place one by one, without the padding.
   const bool is_padded = codings.exact() && header.k % 2 != 0;
-  const IndexCoding& coding = *index_codings()[whole.index_coding];
-  coding.seal(exec, {.message = out,
-                     .header = std::bit_cast<kernels::HeaderBytes>(whole),
-                     .layout = kHeaderLayout,
-                     .poison = poison,
-                     .status = status,
-                     .padding = is_padded ? sizeof(float) : 0,
-                     .count = header.count,
-                     .index = coded ? index : std::span<const std::uint32_t>()});
-  return view_of(whole, index, out, codings);
+  shape.coding->seal(exec, {.message = message,
+                            .header = std::bit_cast<kernels::HeaderBytes>(whole),
+                            .layout = kHeaderLayout,
+                            .poison = poison,
+                            .status = status,
+                            .padding = is_padded ? sizeof(float) : 0,
+                            .count = header.count,
+                            .index = coded ? index : std::span<const std::uint32_t>()});
+  return view_of(whole, shape, index, message, codings);
 }
 
 void name_codings(const Header& header, std::string& name) {
@@ -153,10 +149,9 @@ void name_codings(const Header& header, std::string& name) {
   append_value_text(name, header.value_coding);
 }
 
-void name_codings(std::uint64_t count, std::uint64_t k, const Codings& codings, std::string& name) {
-  name_codings(Header{.index_coding = require_shape(count, k, codings).coding->id,
-                      .value_coding = value_byte(codings.value)},
-               name);
+void name_codings(const Shape& shape, const Codings& codings, std::string& name) {
+  name_codings(
+      Header{.index_coding = shape.coding->id, .value_coding = value_byte(codings.value)}, name);
 }
 
 }  // namespace winnow::compress

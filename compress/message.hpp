@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <winnow/exec.hpp>
@@ -69,24 +70,48 @@ struct Codings {
   kernels::RandomKey drawing_key(const Header& header, const kernels::CallStatus* status) const;
 };
 
+/// How long the parts of a message are, which (count, k) and its codings determine. A plan has those
+/// of its messages, so that calls work out only those of messages whose k a gradient decides.
+struct Shape {
+  const IndexCoding* coding;
+  std::uint64_t index_bytes, value_bytes;
+  std::size_t bytes() const { return sizeof(Header) + index_bytes + value_bytes; }
+};
+
+/// Of a message that carries k of count elements; the same on all ranks, and never longer for a
+/// smaller k. If all is carried there is no index part, whatever coding was requested. UsageError
+/// if no message can.
+Shape shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
+
+/// Of a header alone: a message that carries none of 0 elements.
+inline Shape header_alone() {
+  return {.coding = index_codings().front(), .index_bytes = 0, .value_bytes = 0};
+}
+
 /// The message that a receiver expects, and how much it may carry.
 struct Expected {
-  /// Exactly header.k elements.
+  /// Exactly header.k elements; `known`: the shape of such a message, if a plan has it.
   // NOLINTNEXTLINE(google-explicit-constructor): a header is enough if k is known
-  Expected(const Header& expected) : header(expected), least_k(expected.k), room_k(expected.k) {}
+  Expected(const Header& expected, std::optional<Shape> known = std::nullopt)
+      : header(expected), shape(known), least_k(expected.k), room_k(expected.k) {}
   /// Any number from 0 to header.k.
-  static Expected at_most(const Header& header) { return told(header, header.k, 0); }
-  /// Exactly k elements, of which the sender has told; in other calls it may be up to header.k.
-  static Expected told(const Header& header, std::uint64_t k) { return told(header, k, k); }
+  static Expected at_most(const Header& header) { return told(header, header.k, 0, std::nullopt); }
+  /// Exactly k elements, of which the sender has told, in a message of this shape; in other calls
+  /// it may be up to header.k.
+  static Expected told(const Header& header, std::uint64_t k, const Shape& shape) {
+    return told(header, k, k, shape);
+  }
 
   Header header;
-  std::uint64_t least_k;  ///< header.k is the most
-  std::uint64_t room_k;   ///< the most in any call, for which scratch is taken
-  bool varies = false;    ///< from call to call
+  std::optional<Shape> shape;  ///< of a message with header.k elements
+  std::uint64_t least_k;       ///< header.k is the most
+  std::uint64_t room_k;        ///< the most in any call, for which scratch is taken
+  bool varies = false;         ///< from call to call
 
  private:
-  static Expected told(const Header& header, std::uint64_t most, std::uint64_t least) {
-    Expected expected = header;
+  static Expected told(const Header& header, std::uint64_t most, std::uint64_t least,
+                       std::optional<Shape> shape) {
+    Expected expected(header, shape);
     expected.header.k = most;
     expected.least_k = least;
     expected.varies = true;
@@ -116,16 +141,14 @@ inline kernels::Term term(const MessageView& message) {
           .count = message.header.k};
 }
 
-/// Bytes of a message that carries k of count elements; the same on all ranks, and never more for
-/// a smaller k.
+/// Shape::bytes of it.
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
 /// k, or count if a message that carries every position is no longer than one of k. So a message
 /// whose k depends on the gradient never takes more than all elements would.
 std::uint64_t shortest_k(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
-/// The places in `out` (message_bytes(count, k, codings) bytes, 8-byte aligned) where the parts of
-/// a message lie.
+/// The places in a message, 8-byte aligned and of its shape, where its parts lie.
 struct MessageLayout {
   std::span<std::byte> index_part;
   std::span<std::byte> value_part;  ///< k values, in order of position, as kernels::quantize writes
@@ -135,8 +158,7 @@ struct MessageLayout {
     return {reinterpret_cast<float*>(value_part.data()), static_cast<std::size_t>(k)};
   }
 };
-MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out,
-                      const Codings& codings = {});
+MessageLayout lay_out(const Shape& shape, std::span<std::byte> message);
 
 /// The places of the header fields that kernels read and write.
 inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header, flags),
@@ -146,15 +168,16 @@ inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header
                                                      .call_at = offsetof(Header, call)};
 
 /// The header that seal writes, but for the checksum, which is 0.
-Header complete(Header header, const Codings& codings = {});
+Header complete(Header header, const Shape& shape, const Codings& codings = {});
 
-/// Completes a message whose value part has been written: codes `index` (ignored if k == count),
+/// Completes a message of this shape whose value part has been written: codes `index` (ignored if k == count),
 /// writes the header with its codings, Header::kPoison if a source says so when the work runs, and
 /// the checksum. `status`, if not null, learns of the poison and says which call it is, whatever
 /// the header says. Returns what opening the message would give, with `index` as its indices,
 /// without flags of the sources, and with the call of `header`.
-MessageView seal(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-                 std::span<std::byte> out, const Codings& codings = {},
+MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
+                 std::span<const std::uint32_t> index, std::span<std::byte> message,
+                 const Codings& codings = {},
                  const kernels::PoisonSources& poison = {}, kernels::CallStatus* status = nullptr);
 
 /// A message that arrived, or this rank's own, to be opened.
@@ -184,7 +207,7 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Exp
 /// Writes the codings of a message to `name`, e.g. "eliasfano,float32"; allocates only if its
 /// memory is too small.
 void name_codings(const Header& header, std::string& name);
-/// Likewise before there is a message: the codings of one that carries k of count elements.
-void name_codings(std::uint64_t count, std::uint64_t k, const Codings& codings, std::string& name);
+/// Likewise before there is a message of that shape.
+void name_codings(const Shape& shape, const Codings& codings, std::string& name);
 
 }  // namespace winnow::compress

@@ -48,7 +48,7 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
                        ", this rank reads version " + std::to_string(Header::kVersion) +
                        "; all ranks must run the same Winnow");
   }
-  const std::optional<Shape> shape = shape_of(header.count, header.k, codings);
+  const std::optional<Shape> shape = find_shape(header.count, header.k, codings);
   if (!shape) {
     refuse(sender, "k " + std::to_string(header.k) + " of count " + std::to_string(header.count) +
                        " cannot be");
@@ -157,12 +157,19 @@ bool has_open_k(const Expected& expected) {
   return expected.least_k != expected.header.k;
 }
 
+/// The shape that a message of k elements must have.
+Shape expected_shape(const Expected& expected, std::uint64_t k, const Codings& codings) {
+  return expected.shape && !has_open_k(expected) ? *expected.shape
+                                                 : shape_of(expected.header.count, k, codings);
+}
+
 /// The header that a message of k elements must have.
-Header expected_header(const Incoming& incoming, std::uint64_t k, const Codings& codings) {
-  Header header = incoming.expected.header;
+Header expected_header(const Expected& expected, std::uint64_t k, const Shape& shape,
+                       const Codings& codings) {
+  Header header = expected.header;
   header.flags = 0;
   header.k = k;
-  return complete(header, codings);
+  return complete(header, shape, codings);
 }
 
 /// The number of elements that each message carries, at most as many as are expected. Reads the
@@ -215,15 +222,17 @@ std::span<const kernels::ReceivedMessage> look_into(
   Workspace& scratch = kernels::scratch_of(exec);
   const std::size_t count = incoming.size();
   const auto headers = exec.workspace->take<Header>(count);
+  const auto shapes = exec.workspace->take<Shape>(count);
   const auto found = exec.workspace->take<kernels::ReceivedMessage>(count);
   const auto bytes = exec.workspace->take<std::span<const std::byte>>(count);
   const auto jobs = exec.workspace->take<kernels::DecodeJob>(count);
   const auto values = exec.workspace->take<kernels::CheckValuesJob>(count);
   for (std::size_t i = 0; i < count; ++i) {
-    headers[i] = expected_header(incoming[i], k[i], codings);
+    shapes[i] = expected_shape(incoming[i].expected, k[i], codings);
+    headers[i] = expected_header(incoming[i].expected, k[i], shapes[i], codings);
     bytes[i] = incoming[i].message;
     // One of another size is not looked into, nor one that is never opened.
-    const bool fits = bytes[i].size() == message_bytes(headers[i].count, headers[i].k, codings);
+    const bool fits = bytes[i].size() == shapes[i].bytes();
     const bool opens = is_known(headers[i].kind) && headers[i].kind != Header::Kind::agreement;
     if (!fits || !opens) refuse(exec, incoming[i], codings);
   }
@@ -239,7 +248,7 @@ std::span<const kernels::ReceivedMessage> look_into(
     const std::uint64_t room = expected.varies ? expected.room_k : listed;
     if (expected.varies) decoding += kernels::decode_scratch(exec, header.count);
     const auto index = scratch.take<std::uint32_t>(room).first(listed);
-    views[i] = view_of(header, index, bytes[i], codings);
+    views[i] = view_of(header, shapes[i], index, bytes[i], codings);
     std::uint32_t* const refusals = refused + 2 * i;
     values[i] = {.k = header.k, .coded = views[i].coded, .refused = &refusals[0]};
     const auto parts = bytes[i].subspan(sizeof(Header));

@@ -93,6 +93,22 @@ struct Piece {
   }
 };
 
+/// The longest sum of so many ranks' messages.
+struct PartialShape {
+  int ranks;
+  std::uint64_t most_k;
+  Shape longest;
+};
+
+/// The shapes of a part's messages, by owner; of one that is for all, one.
+struct PartShapes {
+  std::vector<Shape> gradients;  ///< of what ranks keep of their gradients; see Part::knows_k
+  std::vector<Shape> sums;       ///< of what owners keep of their sums; if variable_k, the longest
+  // Where ranks agree on supports before values travel: the support, and the values at it.
+  std::vector<Shape> supports, values;
+  std::vector<PartialShape> partials;  ///< where ranks exchange sums of several gradients
+};
+
 /// The elements that one call sends in one message, or in one to each owner: below 2^32 positions.
 /// Pieces lie one after another, each from a multiple of 64 on; positions between them are gaps.
 struct Part {
@@ -108,6 +124,10 @@ struct Part {
   bool drawn = false;       ///< all ranks draw the positions of a message: k is that of its count
   bool variable_k = false;  ///< the gradient decides how many are kept: all of the above, which
                             ///< count every position, are bounds
+  /// Whether all ranks know how many elements any message of a gradient carries. Else a message may
+  /// be shorter than its shape.
+  bool knows_k = false;
+  PartShapes shapes = {};
 
   /// The most positions of a piece that any one owner has.
   std::uint64_t most_owned(const Piece& piece) const {
@@ -119,6 +139,10 @@ struct Part {
   /// The most elements that any rank's message to `owner` can carry.
   std::uint64_t most_for(std::uint32_t owner) const {
     return drawn ? owner_k[owner] : std::min(most_k, partition.local_count(owner));
+  }
+  /// Of those in `shapes`.
+  const PartialShape& partial_of(int ranks) const {
+    return *std::ranges::find(shapes.partials, ranks, &PartialShape::ranks);
   }
   /// The side of a selection that takes one: the other one in the next call. The first parameter
   /// decides, for values of all of them share a scale.
@@ -132,9 +156,9 @@ struct Part {
     header.count = partition.local_count(owner);
     return header;
   }
-  /// The expectation of a message whose header, but for k, is this one.
-  Expected expect(const Header& header) const {
-    return variable_k ? Expected::at_most(header) : Expected(header);
+  /// The expectation of a message of this shape with this header, whose k is the most if it varies.
+  Expected expect(const Header& header, const Shape& shape) const {
+    return variable_k ? Expected::at_most(header) : Expected(header, shape);
   }
 };
 

@@ -66,24 +66,35 @@ Codings partial_codings(const Codings& codings) {
   return {.index = codings.index, .seed = codings.seed};
 }
 
-std::size_t partial_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+ShortestPartial shortest_partial(std::uint64_t count, std::uint64_t k, const Codings& codings) {
   const Codings exact = partial_codings(codings);
-  return message_bytes(count, shortest_k(count, k, exact), exact);
+  const Shape list = shape_of(count, k, exact), all = shape_of(count, count, exact);
+  return list.bytes() < all.bytes() ? ShortestPartial{k, list} : ShortestPartial{count, all};
 }
 
-Header partial_header(const Header& header, int ranks, const Codings& codings) {
+void plan_partial(Part& part, int ranks, const Codings& codings) {
+  const auto is_it = [&](const PartialShape& known) { return known.ranks == ranks; };
+  if (ranks == 1 || std::ranges::any_of(part.shapes.partials, is_it)) return;
+  const bool same_positions = codings.drawn();
+  const std::uint64_t most =
+      same_positions ? part.k : std::min(static_cast<std::uint64_t>(ranks) * part.k, part.count);
+  const auto [k, shape] = shortest_partial(part.count, most, codings);
+  part.shapes.partials.push_back(
+      {.ranks = ranks, .most_k = same_positions ? part.k : k, .longest = shape});
+}
+
+Header partial_header(const Header& header, const Part& part, int ranks) {
   if (ranks == 1) return header;
   Header partial = header;
   partial.kind = Header::Kind::partial;
-  if (codings.drawn()) return partial;  // all of the same positions
-  const std::uint64_t most = std::min(static_cast<std::uint64_t>(ranks) * header.k, header.count);
-  partial.k = shortest_k(header.count, most, partial_codings(codings));
+  partial.k = part.partial_of(ranks).most_k;
   return partial;
 }
 
 std::size_t most_bytes(const Header& header, const Codings& codings) {
-  return header.kind == Header::Kind::partial ? partial_bytes(header.count, header.k, codings)
-                                              : message_bytes(header.count, header.k, codings);
+  return header.kind == Header::Kind::partial
+             ? shortest_partial(header.count, header.k, codings).shape.bytes()
+             : message_bytes(header.count, header.k, codings);
 }
 
 Union Compressor::unite(const Exec& exec, const Header& header, const MessageView& first,
@@ -127,7 +138,7 @@ MessageView Compressor::settle(const Exec& exec, const Union& both, std::uint64_
   MessageView sum = both.sum;
   if (both.size == nullptr) return sum;
   const std::uint64_t count = sum.header.count;
-  sum.header.k = shortest_k(count, k, partial_codings(codings_));
+  sum.header.k = shortest_partial(count, k, codings_).k;
   if (sum.header.k == count) {
     const kernels::Term list{.index = both.index.first(k), .value = both.value.first(k)};
     add_all(reading(exec, status), {&list, 1}, both.all);
@@ -143,12 +154,13 @@ void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> o
                       kernels::CallStatus* status) const {
   const Header& header = sum.header;
   const Codings written = codings_of(header.kind);
-  const auto message = out.first(message_bytes(header.count, header.k, written));
-  const auto value_part = lay_out(header.count, header.k, message, written).value_part;
+  const Shape shape = shape_of(header.count, header.k, written);
+  const auto message = out.first(shape.bytes());
+  const auto value_part = lay_out(shape, message).value_part;
   const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
   kernels::copy(exec, value_part.first(values.size()), values);
   kernels::zero(exec, value_part.subspan(values.size()));
-  (void)seal(exec, header, sum.index, message, written, {}, status);
+  (void)seal(exec, header, shape, sum.index, message, written, {}, status);
   sum.bytes = message;
 }
 

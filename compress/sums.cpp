@@ -114,11 +114,16 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice
   }
   owned.chosen = {list.index, list.value};
   const kernels::Stopwatch watch(job.encode_seconds);
-  const Header header = part.of_owner(job.header, part.self);
-  const auto results = owned.results.first(part.pieces.size() + jobs.size());
-  const MessageView sealed = seal_list(
-      exec, codings, part.variable_k,
-      {header, job.random, list.index, list.value, {.results = results}, job.status}, out);
+  SealList sums{.header = part.of_owner(job.header, part.self),
+                .shape = part.shapes.sums[part.self],
+                .random = job.random,
+                .index = list.index,
+                .value = list.value,
+                .poison = {.results = owned.results.first(part.pieces.size() + jobs.size())},
+                .status = job.status};
+  sums.header.k = list.index.size();
+  const MessageView sealed = part.variable_k ? seal_variable(exec, codings, sums, out)
+                                             : seal_values(exec, codings, sums, out);
   return out.first(sealed.bytes.size());
 }
 
@@ -144,6 +149,7 @@ std::span<std::byte> encode_known_sums(const Exec& exec, const Codings& codings,
   clear_poisoned(exec, header, owned.not_finite, owned.left);
   (void)seal_values(exec, codings,
                     {header,
+                     part.shapes.sums[part.self],
                      job.random,
                      owned.drawn,
                      owned.left,

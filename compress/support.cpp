@@ -134,7 +134,8 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   header.k = part.owner_k[part.self];
   if (draws()) draw(exec, codings_, header, job.status, index);
   const auto said = results.first(part.pieces.size() + picks.of_turn.size());
-  (void)seal(exec, header, index, out, codings_.without_values(), {.results = said}, job.status);
+  (void)seal(exec, header, part.shapes.supports[part.self], index, out, codings_.without_values(),
+             {.results = said}, job.status);
 }
 
 void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned,
@@ -172,6 +173,7 @@ void Compressor::code_taken(const Exec& exec, const EncodeJob& job, const Owned&
   const auto list_of = [&](const TakenMessage& one) {
     const std::uint32_t owner = one.taken.owner;
     return SealList{.header = whole(job.header, owner, one.missed.size()),
+                    .shape = job.part.shapes.values[owner],
                     .random = job.key_of(owner),
                     .index = {},
                     .value = one.missed,
@@ -215,7 +217,9 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
   const kernels::Stopwatch watch(job.encode_seconds);
   clear_poisoned(exec, {}, not_finite, out.sum);
   const Header header = whole(job.header, job.part.self, out.sum.size());
-  seal_values(exec, codings_, {header, job.random, {}, out.sum, {.words = not_finite}, job.status},
+  const Shape& shape = job.part.shapes.values[job.part.self];
+  seal_values(exec, codings_,
+              {header, shape, job.random, {}, out.sum, {.words = not_finite}, job.status},
               out.message);
 }
 

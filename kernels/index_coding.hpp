@@ -7,6 +7,7 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/arithmetic/eliasfano_shape.hpp"
 #include "kernels/arithmetic/philox.hpp"
 
 namespace winnow::kernels {
@@ -22,18 +23,6 @@ constexpr std::uint64_t raw32_bytes(std::uint64_t k) {
 constexpr std::uint64_t bitmap_bytes(std::uint64_t count) {
   return (count + 63) / 64 * 8;
 }
-
-/// Elias-Fano coding (Elias 1974, Fano 1971). With l low bits:
-///   low part   k * l bits, the low l bits of each index, packed little-endian
-///   high part  bit (index[i] >> l) + i is set, for each i; k + (count >> l) + 1 bits
-/// Each part is padded by itself. l minimises the total and is, as the size, a function of
-/// (count, k) alone.
-struct EliasFanoShape {
-  std::uint32_t low_bits;
-  std::size_t low_bytes, high_bytes;
-  std::size_t bytes() const { return low_bytes + high_bytes; }
-};
-EliasFanoShape eliasfano_shape(std::uint64_t count, std::uint64_t k);
 
 /// An index part to read.
 struct DecodeJob {

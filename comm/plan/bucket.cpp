@@ -106,8 +106,8 @@ std::uint64_t plan_id(const Bucket& bucket, const Topology& topology) {
 std::string coding_of(const compress::Part& part, const compress::Compressor& compressor) {
   const bool shared = part.self != compress::Part::kNobody;
   std::string text;
-  compress::name_codings(shared ? part.partition.local_count(part.self) : part.count,
-                         shared ? part.owner_k[part.self] : part.k, compressor.codings(), text);
+  compress::name_codings(shared ? part.shapes.sums[part.self] : part.shapes.gradients.front(),
+                         compressor.codings(), text);
   return text;
 }
 
@@ -366,9 +366,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
       if (schedule.inner != nullptr) {
         part.shards = cut_shards(part.part, topology, world.rank, *schedule.inner, compressor);
       }
-      if (!schedule.partitioned) continue;
-      compress::share_out(part.part, compressor, static_cast<std::uint32_t>(world.ranks),
-                          static_cast<std::uint32_t>(world.rank));
+      share_out(part.part, schedule, compressor, world.ranks, world.rank);
     }
   }
   for (std::size_t s = 0; s < segments.size(); ++s) rest[s] = !compressed[s];

@@ -132,7 +132,7 @@ Bucket plan_scatter(std::uint64_t id, const Segment& input, const Options& optio
     const Part& part = bucket.parts.front().part;
     bucket.wire_bytes = kScatter.wire_bytes(
         {world.ranks, part.count, part.most_k, compressor.codings(), world.topology});
-    compress::name_codings(part.count, part.k, compressor.codings(), bucket.coding);
+    compress::name_codings(part.shapes.gradients.front(), compressor.codings(), bucket.coding);
   }
   const Schedule& schedule = *bucket.parts.front().schedule;
   bucket.schedule = schedule.name;

@@ -56,10 +56,7 @@ class PartOfCall {
                     .state = &state_.pieces.front()}};
     compress::make_residual(exec, *part.pieces.front().parameter);
     const Topology& topology = tally.scenario.topology;
-    const auto ranks = static_cast<std::uint32_t>(topology.ranks());
-    const bool partitioned = tally.schedule.partitioned;
-    compress::share_out(part, tally.compressor, partitioned ? ranks : 1,
-                        partitioned ? static_cast<std::uint32_t>(rank) : compress::Part::kNobody);
+    share_out(part, tally.schedule, tally.compressor, topology.ranks(), rank);
     if (tally.schedule.inner != nullptr) {
       shards = cut_shards(part, topology, rank, *tally.schedule.inner, tally.compressor);
       for (Shard& shard : shards.of_rail) shard.bounds = compress::make_bounds(exec, shard.states);

@@ -24,16 +24,17 @@ class Balanced {
       : exchange_(exchange),
         workspace_(*exchange.exec.workspace),
         part_(exchange.part),
-        codings_(exchange.compressor.codings()),
         ranks_(static_cast<std::size_t>(exchange.world.size())),
         self_(static_cast<std::size_t>(exchange.world.rank())),
         received_(workspace_.take<std::uint64_t>(ranks_)),
         views_(workspace_.take<MessageView>(ranks_)) {
-    own_ = take_buffers(exchange_, [this](std::uint32_t owner) {
-      return owner == self() ? 0 : most_bytes_for(owner);
+    const auto most_bytes = [this](std::uint32_t owner) {
+      return part_.shapes.gradients[owner].bytes();
+    };
+    own_ = take_buffers(exchange_, [&](std::uint32_t owner) {
+      return owner == self() ? 0 : most_bytes(owner);
     });
-    contributions_ =
-        take_buffers(exchange_, [this](std::uint32_t) { return most_bytes_for(self()); });
+    contributions_ = take_buffers(exchange_, [&](std::uint32_t) { return most_bytes(self()); });
   }
 
   /// Starts the round before the first: tells each owner how many elements this rank keeps of its
@@ -60,6 +61,7 @@ class Balanced {
     hear(exchange_, begin, theirs);
     std::ranges::copy(begin, exchange_.chosen.begin.begin());
     counts_ = workspace_.take<std::uint64_t>(ranks_);
+    shapes_ = workspace_.take<compress::Shape>(ranks_);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       if (rank == self_) continue;
       const std::uint64_t from = theirs[2 * rank], to = theirs[2 * rank + 1];
@@ -70,8 +72,9 @@ class Balanced {
                         std::to_string(part_.most_for(self())) + " are the most");
       }
       counts_[rank] = to - from;
-      contributions_[rank] = contributions_[rank].first(
-          compress::message_bytes(local_count(self()), counts_[rank], codings_));
+      shapes_[rank] = compress::shape_of(part_.partition.local_count(self()), counts_[rank],
+                                         exchange_.compressor.codings());
+      contributions_[rank] = contributions_[rank].first(shapes_[rank].bytes());
     }
   }
 
@@ -92,7 +95,7 @@ class Balanced {
   void sum() {
     open_contributions();
     sums_ = take_buffers(exchange_, [this](std::uint32_t owner) {
-      return compress::message_bytes(local_count(owner), part_.owner_k[owner], codings_);
+      return part_.shapes.sums[owner].bytes();
     });
     sums_[self_] = encode_sums(sums_[self_]);
     enqueue_all_gather(exchange_, sums_, received_, message_size(exchange_, Header::Kind::sum));
@@ -107,7 +110,8 @@ class Balanced {
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
-      incoming[owner] = {sums_[owner].first(received_[owner]), part_.expect(expected),
+      incoming[owner] = {sums_[owner].first(received_[owner]),
+                         part_.expect(expected, part_.shapes.sums[owner]),
                          exchange_.name_of(owner)};
     }
     const std::uint16_t flags =
@@ -119,15 +123,13 @@ class Balanced {
 
  private:
   std::uint32_t self() const { return static_cast<std::uint32_t>(self_); }
-  std::uint64_t local_count(std::uint32_t owner) const {
-    return part_.partition.local_count(owner);
-  }
-  /// Bytes of the longest message that a rank may send to an owner.
-  std::size_t most_bytes_for(std::uint32_t owner) const {
-    const std::uint64_t count = local_count(owner), most_k = part_.most_for(owner);
-    return exchange_.compressor.knows_support()
-               ? compress::message_bytes(count, most_k, codings_)
-               : compress::most_message_bytes(count, most_k, codings_);
+  /// What is expected of a sender's contribution, whose header has the most that it may carry.
+  compress::Expected expect(const Header& most, std::size_t sender) const {
+    if (!counts_.empty()) return compress::Expected::told(most, counts_[sender], shapes_[sender]);
+    if (message_size(exchange_, most.kind) == MessageSize::open) {
+      return compress::Expected::at_most(most);
+    }
+    return {most, part_.shapes.gradients[self()]};
   }
 
   /// Opens what other ranks keep of the positions that this rank sums.
@@ -136,16 +138,11 @@ class Balanced {
     Header expected = part_.of_owner(exchange_.header, self());
     expected.kind = Header::Kind::contribution;
     expected.k = part_.most_for(self());
-    const bool is_open =
-        counts_.empty() && message_size(exchange_, expected.kind) == MessageSize::open;
     const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       const std::size_t sender = i < self_ ? i : i + 1;
       incoming[i] = {contributions_[sender].first(received_[sender]),
-                     !counts_.empty() ? compress::Expected::told(expected, counts_[sender])
-                     : is_open        ? compress::Expected::at_most(expected)
-                                      : compress::Expected(expected),
-                     exchange_.name_of(sender)};
+                     expect(expected, sender), exchange_.name_of(sender)};
     }
     const auto views = views_.first(incoming.size());
     const std::uint16_t flags =
@@ -181,14 +178,15 @@ class Balanced {
   Exchange& exchange_;
   Workspace& workspace_;
   const compress::Part& part_;
-  const compress::Codings& codings_;
   std::size_t ranks_, self_;
   std::span<std::uint64_t> received_;
   std::span<MessageView> views_;
   std::span<std::span<std::byte>> own_;                   // messages by owner
   std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender
   std::span<std::uint32_t> counts_there_;                 // by sender, as they came
-  std::span<std::uint64_t> counts_;  // by sender: elements of its contribution, if it has told
+  // By sender, if it has told: the elements of its contribution, and its shape.
+  std::span<std::uint64_t> counts_;
+  std::span<compress::Shape> shapes_;
   bool poisoned_ = false;            // by the headers that came
 };
 

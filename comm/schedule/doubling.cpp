@@ -48,6 +48,40 @@ struct Round {
   bool sends;    ///< the sum so far
   int receives;  ///< the sum of as many ranks; 0: nothing
 };
+constexpr std::size_t kMostRounds = 2 + std::numeric_limits<int>::digits;
+
+/// Calls add(round) with each round of a rank, in order.
+template <class Add>
+void for_each_round(const Places& places, int rank, const Add& add) {
+  if (places.is_guest(rank)) {
+    // Two starts: a host answers only after it has heard from the guests of other parts, too.
+    add({.peer = rank - 1, .sends = true, .receives = 0});
+    add({.peer = rank - 1, .sends = false, .receives = places.size + places.guests});
+    return;
+  }
+  const bool is_host = places.is_host(rank);
+  if (is_host) add({.peer = rank + 1, .sends = false, .receives = 1});
+  const int place = places.of(rank);
+  for (int step = 1; step < places.size; step *= 2) {
+    const int other = place ^ step;
+    add({.peer = places.rank_at(other),
+         .sends = true,
+         .receives = places.ranks_at(other / step * step, step)});
+  }
+  if (is_host) add({.peer = rank + 1, .sends = true, .receives = 0});
+}
+
+/// The sums that a rank sends, makes and receives.
+void plan(compress::Part& part, const compress::Compressor& compressor, int ranks, int rank) {
+  int in_sum = 1;
+  for_each_round(Places(ranks), rank, [&](const Round& round) {
+    if (round.receives == 0) return;
+    compress::plan_partial(part, round.receives, compressor.codings());
+    if (round.receives < ranks) in_sum += round.receives;
+    compress::plan_partial(part, in_sum, compressor.codings());
+  });
+  compress::plan_partial(part, ranks, compressor.codings());
+}
 
 /// The rounds of one part; one member function per stage.
 class Doubling {
@@ -63,26 +97,9 @@ class Doubling {
 
   /// This rank's rounds.
   std::span<const Round> rounds() const {
-    constexpr std::size_t kMost = 2 + std::numeric_limits<int>::digits;
-    const auto rounds = workspace_.take<Round>(kMost);
+    const auto rounds = workspace_.take<Round>(kMostRounds);
     std::size_t count = 0;
-    const auto add = [&](int peer, bool sends, int receives) {
-      rounds[count++] = {.peer = peer, .sends = sends, .receives = receives};
-    };
-    if (places_.is_guest(self_)) {
-      // Two starts: a host answers only after it has heard from the guests of other parts, too.
-      add(self_ - 1, true, 0);
-      add(self_ - 1, false, exchange_.world.size());
-      return rounds.first(count);
-    }
-    const bool is_host = places_.is_host(self_);
-    if (is_host) add(self_ + 1, false, 1);
-    const int place = places_.of(self_);
-    for (int step = 1; step < places_.size; step *= 2) {
-      const int other = place ^ step;
-      add(places_.rank_at(other), true, places_.ranks_at(other / step * step, step));
-    }
-    if (is_host) add(self_ + 1, true, 0);
+    for_each_round(places_, self_, [&](const Round& round) { rounds[count++] = round; });
     return rounds.first(count);
   }
 
@@ -135,7 +152,7 @@ class Doubling {
       settle(mine[0]);
     }
     if (theirs.empty()) return;
-    told_k_ = k_of_told(exchange_, header_of(round.receives), theirs[0], name_of(round.peer));
+    told_ = expect_told(exchange_, header_of(round.receives), theirs[0], name_of(round.peer));
   }
 
   /// Enqueues a round: sends the sum so far, and receives that of others.
@@ -206,8 +223,7 @@ class Doubling {
   void receive(int peer, int ranks) {
     receipt_ = {.buffer = take_buffer_for(ranks), .expected = expected(ranks), .peer = peer};
     if (tells_sizes_ && ranks > 1) {
-      receipt_.buffer = receipt_.buffer.first(
-          compress::most_bytes(receipt_.expected.header, compressor_.codings()));
+      receipt_.buffer = receipt_.buffer.first(receipt_.expected.shape->bytes());
     }
     const Stopwatch watch(exchange_.stats.exchange_seconds);
     comm::receive(exchange_, receipt_.buffer, peer, &receipt_.bytes, size_of(ranks));
@@ -220,19 +236,23 @@ class Doubling {
 
   /// Header of the sum of `ranks` ranks; k is the most that it may carry.
   Header header_of(int ranks) const {
-    return compress::partial_header(exchange_.header, ranks, compressor_.codings());
+    return compress::partial_header(exchange_.header, exchange_.part, ranks);
   }
   MessageSize size_of(int ranks) const {
     return tells_sizes_ ? MessageSize::fixed : message_size(exchange_, header_of(ranks).kind);
   }
   Expected expected(int ranks) const {
-    const Header header = header_of(ranks);
     const bool k_is_known = ranks == 1 || compressor_.knows_support();
-    if (k_is_known) return exchange_.part.expect(header);
-    return tells_sizes_ ? Expected::told(header, told_k_) : Expected::at_most(header);
+    if (k_is_known) return exchange_.part.expect(header_of(ranks), longest(ranks));
+    return tells_sizes_ ? told_ : Expected::at_most(header_of(ranks));
+  }
+  /// The longest message with the sum of so many ranks.
+  const compress::Shape& longest(int ranks) const {
+    const compress::Part& part = exchange_.part;
+    return ranks == 1 ? part.shapes.gradients.front() : part.partial_of(ranks).longest;
   }
   std::span<std::byte> take_buffer_for(int ranks) const {
-    return take_buffer(exchange_, compress::most_bytes(header_of(ranks), compressor_.codings()));
+    return take_buffer(exchange_, longest(ranks).bytes());
   }
   MessageView open() const {
     const compress::Incoming incoming{receipt_.buffer.first(receipt_.bytes), receipt_.expected,
@@ -253,20 +273,22 @@ class Doubling {
   compress::Union union_ = {};  ///< what the sum will be when its length is known
   int ranks_in_sum_ = 0;
   std::span<std::uint64_t> theirs_ = {};  ///< the length of the peer's sum, where it comes
-  std::uint64_t told_k_ = 0;              ///< what the next sum that comes carries
+  Expected told_ = Header();              ///< the next sum that comes
   Receipt receipt_{.buffer = {}, .expected = Header(), .peer = 0};
 };
 
 /// Bytes of the message with the sum of `ranks` ranks.
 std::uint64_t sum_bytes(const CostShape& shape, int ranks) {
   if (ranks == 1) return compress::message_bytes(shape.count, shape.k, shape.codings);
-  if (shape.codings.drawn()) return compress::partial_bytes(shape.count, shape.k, shape.codings);
+  const auto partial_bytes = [&](std::uint64_t k) {
+    return compress::shortest_partial(shape.count, k, shape.codings).shape.bytes();
+  };
+  if (shape.codings.drawn()) return partial_bytes(shape.k);
   const auto count = static_cast<double>(shape.count), k = static_cast<double>(shape.k);
   const double overlap = shape.overlap.value_or(shape.count == 0 ? 0 : k / count);
   double in_union = 0;
   for (int rank = 0; rank < ranks; ++rank) in_union += k - overlap * in_union;
-  const auto rounded = static_cast<std::uint64_t>(std::llround(std::min(in_union, count)));
-  return compress::partial_bytes(shape.count, rounded, shape.codings);
+  return partial_bytes(static_cast<std::uint64_t>(std::llround(std::min(in_union, count))));
 }
 
 /// sum_bytes with a cache for the last answer.
@@ -397,6 +419,7 @@ constinit const Schedule kDoubling{
               .outcome_bytes = outcome_bytes,
               .rank_bytes = rank_bytes},
     .outcome = Header::Kind::partial,
+    .plan = plan,
     .waits_from = 3,
 };
 

@@ -34,15 +34,16 @@ bool tells_counts(const Exchange& exchange, Header::Kind kind) {
          !exchange.world.sizes_travel();
 }
 
-std::uint64_t k_of_told(const Exchange& exchange, const Header& most, std::uint64_t elements,
-                        int sender) {
+compress::Expected expect_told(const Exchange& exchange, const Header& most,
+                               std::uint64_t elements, int sender) {
   if (elements > most.k) {
     throw CommError("rank " + std::to_string(sender) + " says that its sum has " +
                     std::to_string(elements) + " elements, where " + std::to_string(most.k) +
                     " are the most");
   }
-  return compress::shortest_k(most.count, elements,
-                              compress::partial_codings(exchange.compressor.codings()));
+  const auto [k, shape] =
+      compress::shortest_partial(most.count, elements, exchange.compressor.codings());
+  return compress::Expected::told(most, k, shape);
 }
 
 void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size) {

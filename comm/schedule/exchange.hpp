@@ -100,10 +100,10 @@ void hear(const Exchange& exchange, std::span<const Word>&... words) {
   ((words = copy_to_host(exchange.exec, words)), ...);
   await_size_words(exchange.exec, exchange.world, exchange.deadline);
 }
-/// The k of a sum whose list, its sender says, has so many elements. CommError if these are more
-/// than `most` may carry.
-std::uint64_t k_of_told(const Exchange& exchange, const compress::Header& most,
-                        std::uint64_t elements, int sender);
+/// What is expected of a sum whose list, its sender says, has so many elements. CommError if these
+/// are more than `most` may carry.
+compress::Expected expect_told(const Exchange& exchange, const compress::Header& most,
+                               std::uint64_t elements, int sender);
 
 /// Enqueues a message to `peer` of Exchange::world, and counts it.
 void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size);

@@ -50,8 +50,8 @@ Rounds run(Exchange& exchange) {
   const compress::Part& part = exchange.part;
   const auto ranks = static_cast<std::size_t>(world.size());
   const auto self = static_cast<std::size_t>(world.rank());
-  const auto size = compress::message_bytes(part.count, part.k, exchange.compressor.codings());
-  const Slots slots = take_slots(exchange, size);
+  const compress::Shape& shape = part.shapes.gradients.front();
+  const Slots slots = take_slots(exchange, shape.bytes());
   const auto messages = slots.messages;
   const auto views = workspace.take<compress::MessageView>(ranks);
   const bool stream_ordered = exchange.status != nullptr;
@@ -63,8 +63,8 @@ Rounds run(Exchange& exchange) {
   const Stopwatch watch(exchange.stats.add_seconds);
   const auto incoming = workspace.take<compress::Incoming>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
-    incoming[sender] = {messages[sender].first(received[sender]), part.expect(exchange.header),
-                        exchange.name_of(sender)};
+    incoming[sender] = {messages[sender].first(received[sender]),
+                        part.expect(exchange.header, shape), exchange.name_of(sender)};
   }
   if (stream_ordered) {
     views[self] = exchange.opened.front();

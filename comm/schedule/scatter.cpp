@@ -38,6 +38,11 @@ bool has_residual(const Piece& piece) {
   return piece.state->dirty && !piece.residual().empty();
 }
 
+/// What is expected of a gradient's message in an exchange.
+compress::Expected expect(const Exchange& exchange) {
+  return exchange.part.expect(exchange.header, exchange.part.shapes.gradients.front());
+}
+
 /// Keeps what the elements of the own shard cannot hold of their sums: no other rank has these.
 void keep_rest_of(const Exchange& exchange, const Piece& piece) {
   if (!is_rounded(piece)) return;
@@ -58,7 +63,7 @@ Scatter::Scatter(std::span<Exchange> shards)
       sum_(kernels::scratch_of(own_.exec).take<float>(own_.part.count)),
       acc_(residual_of(own_.part)) {
   const Part& part = own_.part;
-  const auto bytes = compress::message_bytes(part.count, part.k, own_.compressor.codings());
+  const std::size_t bytes = part.shapes.gradients.front().bytes();
   const auto buffer_for = [&](std::uint32_t rank) { return rank == self_ ? 0 : bytes; };
   messages_ = take_buffers(own_, buffer_for);
   incoming_ = take_buffers(own_, buffer_for);
@@ -103,13 +108,13 @@ bool Scatter::sum() {
   std::size_t count = 0;
   for (std::size_t sender = 0; sender < ranks; ++sender) {
     if (sender == self_) continue;
-    incoming[count++] = {incoming_[sender].first(received_[sender]), own_.part.expect(own_.header),
+    incoming[count++] = {incoming_[sender].first(received_[sender]), expect(own_),
                          static_cast<int>(sender)};
   }
   for (std::size_t shard = 0; shard < ranks; ++shard) {
     if (shard == self_) continue;
     const Exchange& sent = shards_[shard];
-    incoming[count++] = {sent.own.front(), sent.part.expect(sent.header), static_cast<int>(self_)};
+    incoming[count++] = {sent.own.front(), expect(sent), static_cast<int>(self_)};
   }
   const std::uint16_t flags = own_.compressor.open_all(own_.exec, incoming, views);
   const auto opened = views.subspan(ranks - 1);

@@ -104,6 +104,17 @@ std::vector<const Schedule*> find_schedules(std::string_view name) {
   return found;
 }
 
+void share_out(compress::Part& part, const Schedule& schedule,
+               const compress::Compressor& compressor, int ranks, int rank) {
+  if (schedule.partitioned) {
+    compress::share_out(part, compressor, static_cast<std::uint32_t>(ranks),
+                        static_cast<std::uint32_t>(rank));
+  } else {
+    compress::share_out(part, compressor, 1, compress::Part::kNobody);
+  }
+  if (schedule.plan != nullptr) schedule.plan(part, compressor, ranks, rank);
+}
+
 bool goes_alone(const Schedule& schedule, const Exchange& exchange, int ranks) {
   const bool waits = kernels::reading_waits(exchange.exec) &&
                      (exchange.status == nullptr || schedule.waits(exchange.compressor, ranks));

@@ -72,6 +72,9 @@ struct Schedule {
   /// variable_k compressors. In two levels, the inner schedule says so.
   bool own_support = false;
   bool takes_turns = false;  ///< ranks act by PieceState::turn, which the host counts
+  /// Fills in shapes of messages that only this schedule sends, for rank `rank` of `ranks`. May be
+  /// null.
+  void (*plan)(compress::Part&, const compress::Compressor&, int ranks, int rank) = nullptr;
 
   static constexpr int kNever = std::numeric_limits<int>::max();
   int waits_from = kNever;  ///< ranks of one level from which on hosts hear what messages carry
@@ -93,6 +96,11 @@ struct Schedule {
   /// The schedule between nodes; in one level, this one.
   const Schedule& rounds_between() const { return inner != nullptr ? *inner : *this; }
 };
+
+/// compress::share_out among `ranks`, of whom this is `rank`, and the shapes of the messages that the
+/// schedule, of one level, sends of the part.
+void share_out(compress::Part& part, const Schedule& schedule,
+               const compress::Compressor& compressor, int ranks, int rank);
 
 /// Whether nothing else may be under way beside what a schedule runs on so many ranks: a host that
 /// waits for a stream would also wait, without a deadline, for later messages on it.

@@ -53,8 +53,6 @@ Rails::Rails(Transport& world, Topology topology)
 
 Shards cut_shards(const compress::Part& part, const Topology& topology, int rank,
                   const Schedule& inner, const compress::Compressor& compressor) {
-  const auto nodes = static_cast<std::uint32_t>(topology.nodes());
-  const auto node = static_cast<std::uint32_t>(topology.node_of(rank));
   std::uint64_t count = 0;
   for (const Piece& piece : part.pieces) count += piece.elements.size();
   Shards shards{.of_rail = {}, .inner = &inner};
@@ -62,8 +60,7 @@ Shards cut_shards(const compress::Part& part, const Topology& topology, int rank
   for (int rail = 0; rail < topology.rails(); ++rail) {
     const Chunk range = ring_chunk(count, rail, topology.rails());
     Shard& shard = shards.of_rail.emplace_back(cut_shard(part, range.begin, range.end));
-    compress::share_out(shard.part, compressor, inner.partitioned ? nodes : 1,
-                        inner.partitioned ? node : compress::Part::kNobody);
+    share_out(shard.part, inner, compressor, topology.nodes(), topology.node_of(rank));
   }
   return shards;
 }

@@ -22,11 +22,6 @@ using compress::MessageView;
 using compress::Taken;
 using kernels::Stopwatch;
 
-/// Bytes of k values at a known support.
-std::size_t values_bytes(std::uint64_t k, const compress::Codings& codings) {
-  return codings.exact() ? k * sizeof(float) : compress::message_bytes(k, k, codings);
-}
-
 /// Views bytes, aligned for floats, as floats.
 std::span<float> as_floats(std::span<std::byte> bytes) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
@@ -56,9 +51,7 @@ class Shared {
   /// Starts round 1: sends this rank's picks to all.
   void pick() {
     messages_ = take_buffers(exchange_, [&](std::uint32_t rank) {
-      const std::uint32_t owner = owner_of(rank);
-      return compress::message_bytes(part_.partition.local_count(owner), part_.owner_k[owner],
-                                     codings_.without_values());
+      return part_.shapes.supports[owner_of(rank)].bytes();
     });
     {
       const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds);
@@ -75,9 +68,8 @@ class Shared {
       const Stopwatch watch(exchange_.stats.encode_seconds);
       take_values();
     }
-    messages_ =
-        take_buffers(exchange_, [&](std::uint32_t) { return values_bytes(most_k_, codings_); });
-    const std::size_t bytes = values_bytes(part_.owner_k[owner_of(self_)], codings_);
+    messages_ = take_buffers(exchange_, [&](std::uint32_t) { return most_values_bytes(); });
+    const std::size_t bytes = values_bytes(owner_of(self_));
     for (auto& message : messages_) message = message.first(bytes);
     mark_missing();
     enqueue_all_to_all(exchange_, outgoing_, messages_, received_, MessageSize::fixed);
@@ -97,14 +89,13 @@ class Shared {
     const auto sums = take_floats(most_k_).first(k);
     auto message = std::as_writable_bytes(sums);
     if (!codings_.exact()) {
-      message =
-          take_buffer(exchange_, values_bytes(most_k_, codings_)).first(values_bytes(k, codings_));
+      message = take_buffer(exchange_, most_values_bytes()).first(values_bytes(own));
     }
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
                     {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
     if (!codings_.exact()) keep_missed(supports_[own], sums);
     messages_ = take_buffers(exchange_, [&](std::uint32_t rank) {
-      return values_bytes(part_.owner_k[owner_of(rank)], codings_);
+      return values_bytes(owner_of(rank));
     });
     mark_missing();
     messages_[self_] = message;
@@ -122,8 +113,7 @@ class Shared {
       exchange_.stats.kept += part_.owner_k[owner];
     }
     exchange_.sums = supports_;
-    compress::name_codings(part_.partition.local_count(0), part_.owner_k[0], codings_,
-                           exchange_.stats.coding);
+    compress::name_codings(part_.shapes.sums[0], codings_, exchange_.stats.coding);
   }
 
  private:
@@ -131,6 +121,16 @@ class Shared {
     return static_cast<std::uint32_t>((rank + ranks_ - turn_) % ranks_);
   }
   std::size_t rank_of(std::uint32_t owner) const { return (owner + turn_) % ranks_; }
+
+  /// Bytes of the values at an owner's support, and at the longest one.
+  std::size_t values_bytes(std::uint32_t owner) const {
+    return codings_.exact() ? part_.owner_k[owner] * sizeof(float)
+                            : part_.shapes.values[owner].bytes();
+  }
+  std::size_t most_values_bytes() const {
+    return values_bytes(static_cast<std::uint32_t>(
+        std::ranges::max_element(part_.owner_k) - part_.owner_k.begin()));
+  }
 
   /// `stage`, for random numbers, counts from the part's first.
   compress::EncodeJob job_of(Header::Kind kind, std::uint32_t stage) const {
@@ -159,7 +159,8 @@ class Shared {
       const std::size_t rank = rank_of(owner);
       expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
-      incoming[owner] = {messages_[rank].first(received_[rank]), expected, exchange_.name_of(rank)};
+      incoming[owner] = {messages_[rank].first(received_[rank]),
+                         {expected, part_.shapes.supports[owner]}, exchange_.name_of(rank)};
     }
     const std::uint16_t flags =
         compressor_.open_all(exchange_.exec, incoming, supports_, exchange_.status);
@@ -178,7 +179,7 @@ class Shared {
       auto& message = outgoing_[rank_of(owner)];
       message = std::as_writable_bytes(taken[owner].value);
       if (codings_.exact()) continue;
-      message = take_buffer(exchange_, values_bytes(k, codings_));
+      message = take_buffer(exchange_, values_bytes(owner));
       const std::span<float> missed = take_floats(k);
       if (rank_of(owner) == self_) continue;  // its terms are not coded
       coded[others++] = {.taken = taken[owner], .missed = missed, .message = message};
@@ -225,7 +226,8 @@ class Shared {
       expected.owner = owner_of(of_sums ? rank : self_);
       expected.count = expected.k = part_.owner_k[expected.owner];
       if (!codings_.exact()) {
-        incoming[count] = {bytes, expected, exchange_.name_of(rank)};
+        incoming[count] = {bytes, {expected, part_.shapes.values[expected.owner]},
+                           exchange_.name_of(rank)};
         senders[count++] = rank;
         continue;
       }
@@ -265,13 +267,20 @@ class Shared {
   std::span<std::span<std::byte>> outgoing_, messages_;  // by rank
 };
 
+void plan(compress::Part& part, const compress::Compressor& compressor, int, int) {
+  if (!part.variable_k) compress::plan_supports(part, compressor.codings());
+}
+
 /// (P - 1) supports of k / P positions and 2 (P - 1) times their values; indices travel once.
 std::uint64_t wire_bytes(const CostShape& shape) {
   if (shape.count == 0) return 0;
   const CostShape share = share_of_owner(shape);
+  const std::size_t values = share.codings.exact()
+                                 ? share.k * sizeof(float)
+                                 : compress::message_bytes(share.k, share.k, share.codings);
   return one_to_each_other(shape) *
          (compress::message_bytes(share.count, share.k, share.codings.without_values()) +
-          2 * values_bytes(share.k, share.codings));
+          2 * values);
 }
 
 std::uint64_t messages(const CostShape& shape) {
@@ -321,6 +330,7 @@ constinit const Schedule kShared{
     .outcome = Header::Kind::sum,
     .own_support = true,
     .takes_turns = true,
+    .plan = plan,
 };
 
 }  // namespace winnow::comm

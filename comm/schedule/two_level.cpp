@@ -173,10 +173,8 @@ class TwoLevel {
       if (!serves(rail)) {
         const int server = rails_.server(rail);
         for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
-          const Header most = expected(rail, sender).header;
-          const auto buffer =
-              take_outcome_buffer(rail, sender)
-                  .first(compress::most_bytes(most, exchange_.compressor.codings()));
+          auto buffer = take_outcome_buffer(rail, sender);
+          if (const auto shape = expected(rail, sender).shape) buffer = buffer.first(shape->bytes());
           views[sender] = {};
           views[sender].bytes = buffer;
           receive(exchange_, buffer, server, &received_[rail][sender], size);
@@ -276,18 +274,24 @@ class TwoLevel {
     header.part = number_of(rail);
     const bool one = inner_schedule_.outcome == Header::Kind::partial;
     if (!one) return header;
-    return compress::partial_header(header, rails_.topology().nodes(),
-                                    exchange_.compressor.codings());
+    return compress::partial_header(header, part, rails_.topology().nodes());
+  }
+  /// The longest shape of it.
+  const compress::Shape& shape_of_outcome(std::size_t rail, std::uint32_t sender) const {
+    const compress::Part& part = shards_[rail].part;
+    if (inner_schedule_.partitioned) return part.shapes.sums[sender];
+    const int nodes = rails_.topology().nodes();
+    const bool is_sum = inner_schedule_.outcome == Header::Kind::partial && nodes > 1;
+    return is_sum ? part.partial_of(nodes).longest : part.shapes.gradients.front();
   }
   /// What this rank expects of it.
   Expected expected(std::size_t rail, std::uint32_t sender) const {
     const Header header = header_of_outcome(rail, sender);
     if (header.kind != Header::Kind::partial || exchange_.compressor.knows_support()) {
-      return shards_[rail].part.expect(header);
+      return shards_[rail].part.expect(header, shape_of_outcome(rail, sender));
     }
     if (lengths_.empty()) return Expected::at_most(header);
-    return Expected::told(header,
-                          k_of_told(exchange_, header, lengths_[rail], rails_.server(rail)));
+    return expect_told(exchange_, header, lengths_[rail], rails_.server(rail));
   }
   void send_to_node(std::span<const std::byte> message, MessageSize size) {
     for (const int local : locals_) {
@@ -309,8 +313,7 @@ class TwoLevel {
     }
   }
   std::span<std::byte> take_outcome_buffer(std::size_t rail, std::uint32_t sender) const {
-    const Header header = header_of_outcome(rail, sender);
-    return take_buffer(exchange_, compress::most_bytes(header, exchange_.compressor.codings()));
+    return take_buffer(exchange_, shape_of_outcome(rail, sender).bytes());
   }
 
   /// Opens the headers of the gradients that came, which must be of the same call.
@@ -321,7 +324,8 @@ class TwoLevel {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       for (std::size_t sender = 0; serves(rail) && sender < locals_.size(); ++sender) {
         if (locals_[sender] == self_) continue;
-        incoming[count++] = {gathered_[rail].headers[sender], header_of_gradient(rail),
+        incoming[count++] = {gathered_[rail].headers[sender],
+                             {header_of_gradient(rail), compress::header_alone()},
                              locals_[sender]};
       }
     }
@@ -417,8 +421,8 @@ class TwoLevel {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (rails_.server(rail) != server) continue;
       const auto header = take_header();
-      (void)compress::seal(exchange_.exec, header_of_gradient(rail), {}, header,
-                           exchange_.compressor.codings(), {}, exchange_.status);
+      (void)compress::seal(exchange_.exec, header_of_gradient(rail), compress::header_alone(), {},
+                           header, exchange_.compressor.codings(), {}, exchange_.status);
       send(exchange_, header, server, MessageSize::fixed);
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
         send(exchange_, std::as_bytes(outgoing(shards_[rail], i)), server, MessageSize::fixed);

@@ -29,22 +29,6 @@ void expect_parts(std::span<const DecodeJob> jobs, const BytesOf& bytes_of) {
 
 }  // namespace
 
-EliasFanoShape eliasfano_shape(std::uint64_t count, std::uint64_t k) {
-  WINNOW_EXPECTS(count <= std::uint64_t{1} << 32 && k <= count,
-                 "Elias-Fano codes at most count <= 2^32 indices; got count " +
-                     std::to_string(count) + ", k " + std::to_string(k));
-  const auto part_bytes = [](std::uint64_t bits) { return (bits + 63) / 64 * 8; };
-  // The sum of both parts is convex in l but for what rounding adds to each, below a word.
-  constexpr std::size_t kRounding = 2 * 8;
-  EliasFanoShape best{0, 0, part_bytes(k + count + 1)};
-  for (std::uint32_t l = 1; l < 32; ++l) {
-    const EliasFanoShape shape{l, part_bytes(k * l), part_bytes(k + (count >> l) + 1)};
-    if (shape.bytes() < best.bytes()) best = shape;
-    if (shape.bytes() > best.bytes() + kRounding) break;
-  }
-  return best;
-}
-
 void raw32_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
   expect_parts(jobs, [](const DecodeJob& job) { return raw32_bytes(job.index.size()); });
   dispatch(exec, &Bodies::raw32_decode, jobs);

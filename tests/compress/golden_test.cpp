@@ -177,10 +177,11 @@ TEST(Golden, SaysWhatIsStatedHere) {
 
       Bytes again(file.span().size());
       std::ranges::fill(again.span(), std::byte{0xa5});
-      const MessageLayout layout = lay_out(g.count, g.k, again.span(), g.codings);
+      const Shape shape = shape_of(g.count, g.k, g.codings);
+      const MessageLayout layout = lay_out(shape, again.span());
       std::ranges::copy(view.coded, layout.value_part.begin());
       header.flags = g.flags;
-      seal(exec, header, view.index, again.span(), g.codings);
+      seal(exec, header, shape, view.index, again.span(), g.codings);
       EXPECT_TRUE(std::ranges::equal(again.span(), file.span()));
     }
   }
@@ -212,12 +213,13 @@ TEST(Golden, ASupportHasNoValues) {
       EXPECT_TRUE(std::ranges::equal(view.index, index));
       EXPECT_TRUE(view.value.empty() && view.coded.empty());
 
-      EXPECT_EQ(message_bytes(count, k, codings), file.span().size());
+      const Shape shape = shape_of(count, k, codings);
+      EXPECT_EQ(shape.bytes(), file.span().size());
       Bytes again(file.span().size());
       std::ranges::fill(again.span(), std::byte{0xa5});
       Header sealed = header;
       sealed.flags = flags;
-      seal(exec, sealed, view.index, again.span(), codings);
+      seal(exec, sealed, shape, view.index, again.span(), codings);
       EXPECT_TRUE(std::ranges::equal(again.span(), file.span()));
     }
     // As what carries values it is refused, whatever its kind.

@@ -96,11 +96,12 @@ TEST(Message, RefusesWhatItCannotCarry) {
   EXPECT_THROW(message_bytes(kBig, 3), UsageError);
   EXPECT_EQ(message_bytes(kBig + 2, kBig + 2), 64 + 4 * (kBig + 2));
   EXPECT_THROW(message_bytes(~std::uint64_t{0}, ~std::uint64_t{0}), UsageError);
-  Bytes message(message_bytes(100, 7));
+  const Shape shape = shape_of(100, 7);
+  Bytes message(shape.bytes());
   const std::vector<std::uint32_t> six = spread(100, 6);
-  EXPECT_THROW(lay_out(100, 7, message.span().first(8)), UsageError);
-  EXPECT_THROW(lay_out(100, 7, Bytes(2000).span().subspan(4, message.span().size())), UsageError);
-  EXPECT_THROW(seal(Exec{}, gradient_header(100, 7), six, message.span()), UsageError);
+  EXPECT_THROW(lay_out(shape, message.span().first(8)), UsageError);
+  EXPECT_THROW(lay_out(shape, Bytes(2000).span().subspan(4, message.span().size())), UsageError);
+  EXPECT_THROW(seal(Exec{}, gradient_header(100, 7), shape, six, message.span()), UsageError);
   Header flagged = gradient_header(100, 6);
   flagged.flags = 4;
   EXPECT_THROW(sealed(flagged, six, ramp(6)), UsageError);

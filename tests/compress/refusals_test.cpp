@@ -108,10 +108,10 @@ TEST(Message, EveryBitMeansSomething) {
         EXPECT_FALSE(std::ranges::equal(view.index, sound.index) &&
                      std::ranges::equal(view.coded, sound.coded));
         Bytes again(forged.span().size());
-        const MessageLayout layout =
-            lay_out(view.header.count, view.header.k, again.span(), small.codings);
+        const Shape shape = shape_of(view.header.count, view.header.k, small.codings);
+        const MessageLayout layout = lay_out(shape, again.span());
         std::ranges::copy(view.coded, layout.value_part.begin());
-        seal(exec, view.header, view.index, again.span(), small.codings);
+        seal(exec, view.header, shape, view.index, again.span(), small.codings);
         EXPECT_TRUE(std::ranges::equal(again.span(), forged.span()));
       }
     }

@@ -79,11 +79,13 @@ bool check_open(const Exec& exec, std::span<const std::byte> message,
     const compress::MessageView view = compress::open(exec, message, expected, 0, codings);
     std::vector<std::uint64_t> words(message.size() / 8);
     const auto again = std::as_writable_bytes(std::span(words));
-    const auto layout = compress::lay_out(view.header.count, view.header.k, again, codings);
+    const compress::Shape shape =
+        compress::shape_of(view.header.count, view.header.k, codings);
+    const auto layout = compress::lay_out(shape, again);
     if (!view.coded.empty()) {
       std::memcpy(layout.value_part.data(), view.coded.data(), view.coded.size());
     }
-    compress::seal(exec, view.header, view.index, again, codings);
+    compress::seal(exec, view.header, shape, view.index, again, codings);
     require(std::memcmp(again.data(), message.data(), message.size()) == 0,
             "open() accepted a message that seal() does not write");
     check_index(view);

@@ -43,8 +43,10 @@ TEST_F(DeviceTest, UnionsOfListsAllocateNothingAfterOneOfEverything) {
   list.header.k = host_index.size();
   list.index = index.span();
   list.value = list.value.first(host_index.size());
+  compress::Part part{.pieces = {}, .count = kCount, .k = kCount / 2};
+  compress::plan_partial(part, 2, compressor->codings());
   const compress::Header sum =
-      compress::partial_header(gradient_header(kCount, kCount / 2), 2, compressor->codings());
+      compress::partial_header(gradient_header(kCount, kCount / 2), part, 2);
   const auto allocations_with = [&](const MessageView& message) {
     const Workspace::Scope scope(host), device_scope(device);
     const compress::Union both = compressor->unite(place, sum, message, message);
