@@ -37,49 +37,37 @@ class Balanced {
     contributions_ = take_buffers(exchange_, [&](std::uint32_t) { return most_bytes(self()); });
   }
 
-  /// Starts the round before the first: tells each owner how many elements this rank keeps of its
-  /// positions, by where they begin and end among all.
-  void count() {
+  /// Where only the support says how long contributions are: selects, and says how many elements this
+  /// rank keeps of each owner's positions, by where they begin and end among all.
+  Counts count() {
     choose_gradient(exchange_);
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    Counts counts(exchange_, "elements", ranks_, Counts::Form::range);
     const auto begin = std::as_bytes(exchange_.chosen.begin_there);
-    counts_there_ = kernels::scratch_of(exchange_.exec).take<std::uint32_t>(2 * ranks_);
     for (std::size_t step = 1; step < ranks_; ++step) {
       const std::size_t to = (self_ + step) % ranks_, from = (self_ + ranks_ - step) % ranks_;
-      const auto word = begin.subspan(to * sizeof(std::uint32_t), 2 * sizeof(std::uint32_t));
-      exchange_.world.send(word, static_cast<int>(to));
-      count_sent(exchange_, static_cast<int>(to), word.size());
-      exchange_.world.recv(std::as_writable_bytes(counts_there_.subspan(2 * from, 2)),
-                           static_cast<int>(from), nullptr);
+      counts.send(begin.subspan(to * sizeof(std::uint32_t), 2 * sizeof(std::uint32_t)),
+                  static_cast<int>(to));
+      counts.receive(static_cast<int>(from), part_.most_for(self()));
     }
+    counts.bring(begin);
+    return counts;
   }
-
-  /// Ends it: hears what others keep of this rank's positions. The one wait for a device.
-  void hear_counts() {
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    std::span<const std::uint32_t> begin = exchange_.chosen.begin_there, theirs = counts_there_;
-    hear(exchange_, begin, theirs);
-    std::ranges::copy(begin, exchange_.chosen.begin.begin());
+  /// What came of it.
+  void take_counts(const Counts& counts) {
+    std::ranges::copy(counts.own<std::uint32_t>(0), exchange_.chosen.begin.begin());
     counts_ = workspace_.take<std::uint64_t>(ranks_);
     shapes_ = workspace_.take<compress::Shape>(ranks_);
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      if (rank == self_) continue;
-      const std::uint64_t from = theirs[2 * rank], to = theirs[2 * rank + 1];
-      if (to < from || to - from > part_.most_for(self())) {
-        throw CommError("rank " + std::to_string(exchange_.name_of(rank)) +
-                        " says that it keeps the elements from " + std::to_string(from) + " to " +
-                        std::to_string(to) + " for this rank, where " +
-                        std::to_string(part_.most_for(self())) + " are the most");
-      }
-      counts_[rank] = to - from;
-      shapes_[rank] = compress::shape_of(part_.partition.local_count(self()), counts_[rank],
+    for (std::size_t step = 1; step < ranks_; ++step) {
+      const std::size_t from = (self_ + ranks_ - step) % ranks_;
+      counts_[from] = counts.theirs()[step - 1];
+      shapes_[from] = compress::shape_of(part_.partition.local_count(self()), counts_[from],
                                          exchange_.compressor.codings());
-      contributions_[rank] = contributions_[rank].first(shapes_[rank].bytes());
+      contributions_[from] = contributions_[from].first(shapes_[from].bytes());
     }
   }
 
-  /// Starts round 1: sends each owner what this rank keeps of its positions.
-  void contribute() {
+  /// Encodes what this rank keeps of each owner's positions.
+  void encode() {
     const Header::Kind kind = Header::Kind::contribution;
     if (counts_.empty()) {
       encode_gradient(exchange_, kind, own_);
@@ -87,19 +75,27 @@ class Balanced {
       encode_chosen(exchange_, kind, own_);
     }
     poisoned_ = (exchange_.header.flags & Header::kPoison) != 0;
-    enqueue_all_to_all(exchange_, own_, contributions_, received_,
-                       counts_.empty() ? message_size(exchange_, kind) : MessageSize::fixed);
   }
+  /// The bytes of that, and what other ranks say of theirs.
+  Counts count_contributions() { return count_bytes(exchange_, own_, contributions_); }
+  void take_bytes(const Counts& bytes) { cut_to(exchange_, bytes, contributions_); }
 
-  /// Ends round 1 and starts round 2: sends what this rank keeps of its sums to all.
+  /// Starts round 1: sends it.
+  void contribute() { enqueue_all_to_all(exchange_, own_, contributions_, received_); }
+
+  /// Ends round 1: adds, and encodes what this rank keeps of its sums.
   void sum() {
     open_contributions();
     sums_ = take_buffers(exchange_, [this](std::uint32_t owner) {
       return part_.shapes.sums[owner].bytes();
     });
     sums_[self_] = encode_sums(sums_[self_]);
-    enqueue_all_gather(exchange_, sums_, received_, message_size(exchange_, Header::Kind::sum));
   }
+  Counts count_sums() { return count_bytes(exchange_, sums_); }
+  void take_bytes_of_sums(const Counts& bytes) { cut_to(exchange_, bytes, sums_); }
+
+  /// Starts round 2: sends it to all.
+  void share() { enqueue_all_gather(exchange_, sums_, received_); }
 
   /// Ends round 2.
   void finish() {
@@ -126,9 +122,7 @@ class Balanced {
   /// What is expected of a sender's contribution, whose header has the most that it may carry.
   compress::Expected expect(const Header& most, std::size_t sender) const {
     if (!counts_.empty()) return compress::Expected::told(most, counts_[sender], shapes_[sender]);
-    if (message_size(exchange_, most.kind) == MessageSize::open) {
-      return compress::Expected::at_most(most);
-    }
+    if (has_open_size(exchange_, most.kind)) return compress::Expected::at_most(most);
     return {most, part_.shapes.gradients[self()]};
   }
 
@@ -183,7 +177,6 @@ class Balanced {
   std::span<MessageView> views_;
   std::span<std::span<std::byte>> own_;                   // messages by owner
   std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender
-  std::span<std::uint32_t> counts_there_;                 // by sender, as they came
   // By sender, if it has told: the elements of its contribution, and its shape.
   std::span<std::uint64_t> counts_;
   std::span<compress::Shape> shapes_;
@@ -214,18 +207,33 @@ double pass_bytes(const CostShape& shape) {
 ///      position i as ((0 + m[0][i]) + m[1][i]) + ..., where m[owner] is its acc.
 ///   2. Each owner sends all ranks the elements of its sums that the compressor chooses; the rest
 ///      goes into its own residual.
-/// Where the support decides how long contributions are, and sizes do not travel with them, ranks
-/// first tell each owner how many elements it will get.
+/// Where the gradient decides how long messages are, and sizes do not travel with them, ranks first
+/// tell each other: how many elements each owner will get, or where each rank keeps as many as it
+/// will, the bytes of messages of both rounds.
 Rounds run(Exchange& exchange) {
   Balanced part(exchange);
-  if (tells_counts(exchange, Header::Kind::contribution)) {
-    part.count();
-    co_await exchange.world.start(exchange.exec);
-    part.hear_counts();
+  const bool counts = needs_counts(exchange, Header::Kind::contribution);
+  const bool varies = exchange.part.variable_k;
+  if (counts && !varies) {
+    Counts elements = part.count();
+    co_await exchange_counts(elements);
+    part.take_counts(elements);
+  }
+  part.encode();
+  if (counts && varies) {
+    Counts bytes = part.count_contributions();
+    co_await exchange_counts(bytes);
+    part.take_bytes(bytes);
   }
   part.contribute();
   co_await exchange.world.start(exchange.exec);
   part.sum();
+  if (needs_counts(exchange, Header::Kind::sum)) {
+    Counts bytes = part.count_sums();
+    co_await exchange_counts(bytes);
+    part.take_bytes_of_sums(bytes);
+  }
+  part.share();
   co_await exchange.world.start(exchange.exec);
   part.finish();
 }

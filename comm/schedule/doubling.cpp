@@ -93,7 +93,7 @@ class Doubling {
         places_(exchange.world.size()),
         self_(exchange.world.rank()),
         sends_sum_(places_.is_host(self_) || exchange.one_outcome),
-        tells_sizes_(tells_counts(exchange, Header::Kind::partial)) {}
+        counts_(comm::needs_counts(exchange, Header::Kind::partial)) {}
 
   /// This rank's rounds.
   std::span<const Round> rounds() const {
@@ -110,49 +110,43 @@ class Doubling {
     encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.stats.add_seconds);
     sum_ = exchange_.opened.empty()
-               ? compressor_.open(exchange_.exec, own[0], expected(1), name_of(self_))
+               ? compressor_.open(exchange_.exec, own[0],
+                                  exchange_.part.expect(exchange_.header, longest(1)),
+                                  name_of(self_))
                : exchange_.opened[0];
     ranks_in_sum_ = 1;
     compress::name_codings(sum_.header, exchange_.stats.coding);
   }
 
-  /// Whether a round begins with one in which ranks tell each other how long their unions are.
-  bool tells(const Round& round) const {
-    return tells_sizes_ && (sends_union(round) || round.receives > 1);
+  /// Whether a round begins with one in which ranks tell each other how many elements sums have.
+  bool needs_counts(const Round& round) const {
+    return counts_ && ((round.sends && has_open_size(ranks_in_sum_)) ||
+                       (round.receives > 0 && has_open_size(round.receives)));
   }
-  /// Enqueues that round.
-  void tell(const Round& round) {
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    const Exec& exec = exchange_.exec;
-    const auto words = kernels::scratch_of(exec).take<std::uint64_t>(2);
-    theirs_ = words.subspan(1, round.receives > 1 ? 1 : 0);
-    if (sends_union(round)) {
-      std::span<const std::uint64_t> mine(union_.size, 1);
+  Counts count(const Round& round) {
+    Counts counts(exchange_, "elements", 1);
+    if (round.sends && has_open_size(ranks_in_sum_)) {
       if (union_.size == nullptr) {
-        kernels::store(exec, std::as_writable_bytes(words.first(1)),
-                       std::as_bytes(std::span(&sum_.header.k, 1)));
-        mine = words.first(1);
+        counts.send(counts.word_of(sum_.header.k), round.peer);
+      } else {
+        const auto size = std::as_bytes(std::span(union_.size, 1));
+        counts.send(size, round.peer);
+        counts.bring(size);
       }
-      exchange_.world.send(std::as_bytes(mine), round.peer);
-      count_sent(exchange_, round.peer, mine.size_bytes());
     }
-    if (theirs_.empty()) return;
-    exchange_.world.recv(std::as_writable_bytes(theirs_), round.peer, nullptr);
+    if (round.receives > 0 && has_open_size(round.receives)) {
+      counts.receive(round.peer, header_of(round.receives).k);
+    }
+    return counts;
   }
-  /// Ends it. Waits for a device.
-  void hear(const Round& round) {
-    std::span<const std::uint64_t> mine(union_.size, union_.size == nullptr ? 0 : 1);
-    std::span<const std::uint64_t> theirs = theirs_;
-    {
-      const Stopwatch watch(exchange_.stats.exchange_seconds);
-      comm::hear(exchange_, mine, theirs);
-    }
-    if (!mine.empty()) {
+  /// What came of it.
+  void take_counts(const Round& round, const Counts& counts) {
+    if (round.sends && union_.size != nullptr) {
       const Stopwatch watch(exchange_.stats.add_seconds);
-      settle(mine[0]);
+      settle(counts.own<std::uint64_t>(0).front());
     }
-    if (theirs.empty()) return;
-    told_ = expect_told(exchange_, header_of(round.receives), theirs[0], name_of(round.peer));
+    if (counts.theirs().empty()) return;
+    told_ = expect_told(exchange_, header_of(round.receives), counts.theirs().front());
   }
 
   /// Enqueues a round: sends the sum so far, and receives that of others.
@@ -180,7 +174,7 @@ class Doubling {
     union_ = compressor_.unite(exchange_.exec, header_of(ranks_in_sum_), first, second,
                                exchange_.status);
     sum_ = union_.sum;
-    const bool waits = !tells_sizes_ && union_.size != nullptr;
+    const bool waits = !counts_ && union_.size != nullptr;
     if (waits) settle(kernels::read(exchange_.exec, union_.size));
   }
 
@@ -209,7 +203,10 @@ class Doubling {
   }
 
   int name_of(int rank) const { return exchange_.name_of(static_cast<std::size_t>(rank)); }
-  bool sends_union(const Round& round) const { return round.sends && ranks_in_sum_ > 1; }
+  /// Of a message with the sum of so many ranks.
+  bool has_open_size(int ranks) const {
+    return comm::has_open_size(exchange_, header_of(ranks).kind);
+  }
 
   void send(int peer) {
     if (sum_.bytes.empty()) {
@@ -217,16 +214,16 @@ class Doubling {
       compressor_.pack(exchange_.exec, sum_, take_buffer_for(ranks_in_sum_), exchange_.status);
     }
     const Stopwatch watch(exchange_.stats.exchange_seconds);
-    comm::send(exchange_, sum_.bytes, peer, size_of(ranks_in_sum_));
+    comm::send(exchange_, sum_.bytes, peer);
   }
 
   void receive(int peer, int ranks) {
     receipt_ = {.buffer = take_buffer_for(ranks), .expected = expected(ranks), .peer = peer};
-    if (tells_sizes_ && ranks > 1) {
-      receipt_.buffer = receipt_.buffer.first(receipt_.expected.shape->bytes());
+    if (const auto& shape = receipt_.expected.shape) {
+      receipt_.buffer = receipt_.buffer.first(shape->bytes());
     }
     const Stopwatch watch(exchange_.stats.exchange_seconds);
-    comm::receive(exchange_, receipt_.buffer, peer, &receipt_.bytes, size_of(ranks));
+    exchange_.world.recv(receipt_.buffer, peer, &receipt_.bytes);
   }
 
   void settle(std::uint64_t k) {
@@ -238,13 +235,9 @@ class Doubling {
   Header header_of(int ranks) const {
     return compress::partial_header(exchange_.header, exchange_.part, ranks);
   }
-  MessageSize size_of(int ranks) const {
-    return tells_sizes_ ? MessageSize::fixed : message_size(exchange_, header_of(ranks).kind);
-  }
   Expected expected(int ranks) const {
-    const bool k_is_known = ranks == 1 || compressor_.knows_support();
-    if (k_is_known) return exchange_.part.expect(header_of(ranks), longest(ranks));
-    return tells_sizes_ ? told_ : Expected::at_most(header_of(ranks));
+    if (!has_open_size(ranks)) return {header_of(ranks), longest(ranks)};
+    return counts_ ? told_ : Expected::at_most(header_of(ranks));
   }
   /// The longest message with the sum of so many ranks.
   const compress::Shape& longest(int ranks) const {
@@ -268,11 +261,10 @@ class Doubling {
   Places places_;
   int self_;
   bool sends_sum_;    ///< the sum of all is to be one message
-  bool tells_sizes_;  ///< ranks tell each other how long unions are before they send them
+  bool counts_;     ///< ranks tell each other how long sums are before they send them
   MessageView sum_ = {};
   compress::Union union_ = {};  ///< what the sum will be when its length is known
   int ranks_in_sum_ = 0;
-  std::span<std::uint64_t> theirs_ = {};  ///< the length of the peer's sum, where it comes
   Expected told_ = Header();              ///< the next sum that comes
   Receipt receipt_{.buffer = {}, .expected = Header(), .peer = 0};
 };
@@ -394,10 +386,10 @@ Rounds run(Exchange& exchange) {
   Doubling part(exchange);
   part.encode();
   for (const Round& round : part.rounds()) {
-    if (part.tells(round)) {
-      part.tell(round);
-      co_await world.start(exchange.exec);
-      part.hear(round);
+    if (part.needs_counts(round)) {
+      Counts elements = part.count(round);
+      co_await exchange_counts(elements);
+      part.take_counts(round, elements);
     }
     part.exchange(round);
     co_await world.start(exchange.exec);

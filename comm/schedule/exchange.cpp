@@ -21,47 +21,31 @@ void count_sent(Exchange& exchange, int peer, std::uint64_t bytes) {
   if (!stays) exchange.stats.network_bytes += bytes;
 }
 
-MessageSize message_size(const Exchange& exchange, Header::Kind kind) {
-  if (exchange.compressor.variable_k()) return MessageSize::open;
+bool has_open_size(const Exchange& exchange, Header::Kind kind) {
+  if (exchange.compressor.variable_k()) return true;
   // With other compressors the support decides how many elements an owner gets and a union has.
   const bool by_support = kind == Header::Kind::contribution || kind == Header::Kind::partial;
-  return by_support && !exchange.compressor.knows_support() ? MessageSize::open
-                                                            : MessageSize::fixed;
+  return by_support && !exchange.compressor.knows_support();
 }
 
-bool tells_counts(const Exchange& exchange, Header::Kind kind) {
-  return message_size(exchange, kind) == MessageSize::open && !exchange.part.variable_k &&
-         !exchange.world.sizes_travel();
+bool needs_counts(const Exchange& exchange, Header::Kind kind) {
+  return has_open_size(exchange, kind) && !exchange.world.sizes_travel();
 }
 
 compress::Expected expect_told(const Exchange& exchange, const Header& most,
-                               std::uint64_t elements, int sender) {
-  if (elements > most.k) {
-    throw CommError("rank " + std::to_string(sender) + " says that its sum has " +
-                    std::to_string(elements) + " elements, where " + std::to_string(most.k) +
-                    " are the most");
+                               std::uint64_t elements) {
+  const compress::Codings& codings = exchange.compressor.codings();
+  if (most.kind != Header::Kind::partial) {
+    return compress::Expected::told(most, elements,
+                                    compress::shape_of(most.count, elements, codings));
   }
-  const auto [k, shape] =
-      compress::shortest_partial(most.count, elements, exchange.compressor.codings());
+  const auto [k, shape] = compress::shortest_partial(most.count, elements, codings);
   return compress::Expected::told(most, k, shape);
 }
 
-void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size) {
-  if (size == MessageSize::open && !exchange.world.sizes_travel()) {
-    exchange.sizes_first.send(exchange, message, peer);
-    return;
-  }
+void send(Exchange& exchange, std::span<const std::byte> message, int peer) {
   exchange.world.send(message, peer);
   count_sent(exchange, peer, message.size());
-}
-
-void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uint64_t* bytes,
-             MessageSize size) {
-  if (size == MessageSize::open && !exchange.world.sizes_travel()) {
-    exchange.sizes_first.receive(exchange, buffer, peer, bytes);
-  } else {
-    exchange.world.recv(buffer, peer, bytes);
-  }
 }
 
 namespace {
@@ -121,24 +105,58 @@ void encode_chosen(Exchange& exchange, Header::Kind kind,
   exchange.chosen = {};
 }
 
-void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
-                        std::span<std::uint64_t> received, MessageSize size) {
-  const Stopwatch watch(exchange.stats.exchange_seconds);
+namespace {
+
+/// Calls each(to, from) with the peers of a rank, in the order of its messages.
+template <class Each>
+void for_each_peer(const Exchange& exchange, const Each& each) {
   const auto ranks = static_cast<std::size_t>(exchange.world.size());
   const auto self = static_cast<std::size_t>(exchange.world.rank());
-  received[self] = in[self].size();
   for (std::size_t step = 1; step < ranks; ++step) {
-    const std::size_t to = (self + step) % ranks, from = (self + ranks - step) % ranks;
-    send(exchange, out[to], static_cast<int>(to), size);
-    receive(exchange, in[from], static_cast<int>(from), &received[from], size);
+    each((self + step) % ranks, (self + ranks - step) % ranks);
   }
 }
 
-void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received,
-                        MessageSize size) {
+/// A list of messages that are all messages[self].
+Messages one_for_all(const Exchange& exchange, Messages messages) {
   const auto out = exchange.exec.workspace->take<std::span<std::byte>>(messages.size());
   std::ranges::fill(out, messages[static_cast<std::size_t>(exchange.world.rank())]);
-  enqueue_all_to_all(exchange, out, messages, received, size);
+  return out;
+}
+
+}  // namespace
+
+void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
+                        std::span<std::uint64_t> received) {
+  const Stopwatch watch(exchange.stats.exchange_seconds);
+  const auto self = static_cast<std::size_t>(exchange.world.rank());
+  received[self] = in[self].size();
+  for_each_peer(exchange, [&](std::size_t to, std::size_t from) {
+    send(exchange, out[to], static_cast<int>(to));
+    exchange.world.recv(in[from], static_cast<int>(from), &received[from]);
+  });
+}
+
+void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received) {
+  enqueue_all_to_all(exchange, one_for_all(exchange, messages), messages, received);
+}
+
+Counts count_bytes(Exchange& exchange, Messages out, Messages in) {
+  Counts counts(exchange, "bytes", out.size());
+  for_each_peer(exchange, [&](std::size_t to, std::size_t from) {
+    counts.send(counts.word_of(out[to].size()), static_cast<int>(to));
+    counts.receive(static_cast<int>(from), in[from].size());
+  });
+  return counts;
+}
+
+Counts count_bytes(Exchange& exchange, Messages messages) {
+  return count_bytes(exchange, one_for_all(exchange, messages), messages);
+}
+
+void cut_to(const Exchange& exchange, const Counts& bytes, std::span<std::span<std::byte>> in) {
+  auto count = bytes.theirs().begin();
+  for_each_peer(exchange, [&](std::size_t, std::size_t from) { in[from] = in[from].first(*count++); });
 }
 
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
@@ -154,12 +172,7 @@ Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
   return {memory, message_bytes, messages};
 }
 
-void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received,
-                        MessageSize size) {
-  if (size == MessageSize::open) {
-    enqueue_all_gather(exchange, slots.messages, received, size);
-    return;
-  }
+void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received) {
   const Stopwatch watch(exchange.stats.exchange_seconds);
   Transport& world = exchange.world;
   world.enqueue_all_gather(slots.memory, slots.message_bytes, received);

@@ -9,8 +9,7 @@
 #include <winnow/stats.hpp>
 #include <winnow/transport.hpp>
 
-#include "comm/schedule/sizes_first.hpp"
-#include "comm/transport/bridge/size_words.hpp"
+#include "comm/schedule/counts.hpp"
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
 #include "compress/part.hpp"
@@ -46,7 +45,6 @@ struct Exchange {
   Stats& stats;               ///< of the call; schedules add their times and bytes
   const Rails* rails = nullptr;  ///< of world; null if each of its ranks is on a node of its own
   Shards* shards = nullptr;      ///< of the part, if its schedule has two levels
-  SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
   /// Set for a call in device memory that goes by its status: see Schedule::waits.
   kernels::CallStatus* status = nullptr;
   /// For buckets in device memory: CallStatus::too_large of the call, also if the host waits in it.
@@ -86,31 +84,17 @@ struct Exchange {
 /// Adds a message to `peer` of Exchange::world to the bytes that Stats counts.
 void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
 
-/// Whether ranks know the sizes of messages of this kind, which carry what the compressor selects.
-MessageSize message_size(const Exchange& exchange, compress::Header::Kind kind);
-
-/// Whether a round before messages of this kind tells receivers how many elements they carry, since
-/// the support decides that and sizes do not travel.
-bool tells_counts(const Exchange& exchange, compress::Header::Kind kind);
-/// Copies the words that a round has brought to the host: waits for a device once, up to the
-/// deadline.
-template <class... Word>
-void hear(const Exchange& exchange, std::span<const Word>&... words) {
-  if ((words.empty() && ...) || !kernels::reading_waits(exchange.exec)) return;
-  ((words = copy_to_host(exchange.exec, words)), ...);
-  await_size_words(exchange.exec, exchange.world, exchange.deadline);
-}
-/// What is expected of a sum whose list, its sender says, has so many elements. CommError if these
-/// are more than `most` may carry.
+/// Whether a gradient decides how long messages of this kind are, so that only their senders know.
+bool has_open_size(const Exchange& exchange, compress::Header::Kind kind);
+/// Whether ranks then tell each other first, since sizes do not travel.
+bool needs_counts(const Exchange& exchange, compress::Header::Kind kind);
+/// What is expected of a message of which its sender has told how many elements it has: those of
+/// `most`, a header with the most that it may carry.
 compress::Expected expect_told(const Exchange& exchange, const compress::Header& most,
-                               std::uint64_t elements, int sender);
+                               std::uint64_t elements);
 
 /// Enqueues a message to `peer` of Exchange::world, and counts it.
-void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size);
-/// Enqueues a receipt; `bytes` becomes the message's size. If the size is open and sizes do not
-/// travel, messages take one more round, which Rounds handles.
-void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uint64_t* bytes,
-             MessageSize size);
+void send(Exchange& exchange, std::span<const std::byte> message, int peer);
 
 /// One entry per rank of Exchange::world: a message, or a receive buffer.
 using Messages = std::span<const std::span<std::byte>>;
@@ -152,13 +136,18 @@ void encode_chosen(Exchange& exchange, compress::Header::Kind kind,
 /// that arrived, received[self] the size of in[self]. Rank r starts with peer r + 1 and goes up, so
 /// that no rank is everybody's first target.
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
-                        std::span<std::uint64_t> received, MessageSize size);
+                        std::span<std::uint64_t> received);
 
 /// Likewise with one message for all: messages[self].
-void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received,
-                        MessageSize size);
-/// Likewise; if the size is fixed, by the transport's own call for it.
-void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received,
-                        MessageSize size);
+void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received);
+/// Likewise of messages of one size, by the transport's own call for it.
+void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received);
+
+/// The bytes of out[peer], for each peer, and what it says of in[peer].
+Counts count_bytes(Exchange& exchange, Messages out, Messages in);
+/// Likewise with one message for all: messages[self].
+Counts count_bytes(Exchange& exchange, Messages messages);
+/// Cuts in[peer] to what will come.
+void cut_to(const Exchange& exchange, const Counts& bytes, std::span<std::span<std::byte>> in);
 
 }  // namespace winnow::comm

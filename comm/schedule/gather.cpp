@@ -57,7 +57,16 @@ Rounds run(Exchange& exchange) {
   const bool stream_ordered = exchange.status != nullptr;
   encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1));
   const auto received = workspace.take<std::uint64_t>(ranks);
-  enqueue_all_gather(exchange, slots, received, message_size(exchange, Header::Kind::gradient));
+  if (needs_counts(exchange, Header::Kind::gradient)) {
+    Counts bytes = count_bytes(exchange, messages);
+    co_await exchange_counts(bytes);
+    cut_to(exchange, bytes, messages);
+  }
+  if (has_open_size(exchange, Header::Kind::gradient)) {
+    enqueue_all_gather(exchange, messages, received);
+  } else {
+    enqueue_all_gather(exchange, slots, received);
+  }
   co_await world.start(exchange.exec);
 
   const Stopwatch watch(exchange.stats.add_seconds);

@@ -14,9 +14,8 @@ namespace winnow::comm {
 /// A schedule at work on one part: a coroutine that stops to wait for other ranks, so that several
 /// parts can be under way at once. In it
 ///   co_await world.start(exec);
-/// starts what it has enqueued and resumes when all of it is done; if sizes must go first
-/// (Exchange::sizes_first), with one more stop that the schedule does not see. Nothing runs before
-/// the first resume. Its frame lies in exec.workspace, which outlives it.
+/// starts what it has enqueued and resumes when all of it is done; so does exchange_counts. Nothing
+/// runs before the first resume. Its frame lies in exec.workspace, which outlives it.
 class Rounds {
  public:
   // NOLINTNEXTLINE(readability-identifier-naming): the language's name
@@ -26,7 +25,7 @@ class Rounds {
     }
     static void operator delete(void*, std::size_t) noexcept {}
 
-    explicit promise_type(Exchange& of_part) : exchange(of_part) {}
+    explicit promise_type(Exchange&) {}
     Rounds get_return_object() { return Rounds(Handle::from_promise(*this)); }
     std::suspend_always initial_suspend() noexcept { return {}; }
     std::suspend_always final_suspend() noexcept { return {}; }
@@ -34,10 +33,18 @@ class Rounds {
       ticket = waited_for;
       return {};
     }
+    auto await_transform(CountsRound round) {
+      struct Stop : std::suspend_always {
+        explicit Stop(Counts& started) : counts(started) {}
+        void await_resume() const { counts.finish(); }
+        Counts& counts;
+      };
+      ticket = round.counts.start();
+      return Stop(round.counts);
+    }
     void return_void() noexcept {}
     [[noreturn]] void unhandled_exception() { throw; }
 
-    Exchange& exchange;
     Ticket ticket;
   };
 
@@ -52,13 +59,8 @@ class Rounds {
   }
 
   /// Runs to the next stop or to the end; returns whether it stopped. Throws what the schedule
-  /// throws, or CommError for a message too long for its buffer; then it may only be destroyed.
+  /// throws; then it may only be destroyed.
   bool resume() {
-    promise_type& promise = handle_.promise();
-    if (promise.exchange.sizes_first.pending()) {
-      promise.ticket = promise.exchange.sizes_first.follow(promise.exchange);
-      return true;
-    }
     handle_.resume();
     return !handle_.done();
   }

@@ -86,15 +86,17 @@ void Scatter::contribute() {
 void Scatter::await() {
   const Stopwatch watch(own_.stats.wait_seconds);
   own_.world.wait(own_.world.start(own_.exec), own_.deadline);
-  while (own_.sizes_first.pending()) {
-    own_.world.wait(own_.sizes_first.follow(own_), own_.deadline);
-  }
 }
 
 void Scatter::exchange() {
   contribute();
-  enqueue_all_to_all(own_, messages_, incoming_, received_,
-                     message_size(own_, Header::Kind::gradient));
+  if (needs_counts(own_, Header::Kind::gradient)) {
+    Counts bytes = count_bytes(own_, messages_, incoming_);
+    await();
+    bytes.finish();
+    cut_to(own_, bytes, incoming_);
+  }
+  enqueue_all_to_all(own_, messages_, incoming_, received_);
   await();
 }
 

@@ -58,7 +58,7 @@ class Shared {
       compressor_.select(exchange_.exec, job_of(Header::Kind::support, 0), messages_[self_]);
       exchange_.in_residuals = true;
     }
-    enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
+    enqueue_all_gather(exchange_, messages_, received_);
   }
 
   /// Ends round 1 and starts round 2: sends each picker this rank's values at its support.
@@ -72,7 +72,7 @@ class Shared {
     const std::size_t bytes = values_bytes(owner_of(self_));
     for (auto& message : messages_) message = message.first(bytes);
     mark_missing();
-    enqueue_all_to_all(exchange_, outgoing_, messages_, received_, MessageSize::fixed);
+    enqueue_all_to_all(exchange_, outgoing_, messages_, received_);
   }
 
   /// Ends round 2 and starts round 3: sends the sums at this rank's picks to all.
@@ -99,7 +99,7 @@ class Shared {
     });
     mark_missing();
     messages_[self_] = message;
-    enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
+    enqueue_all_gather(exchange_, messages_, received_);
   }
 
   /// Ends round 3.

@@ -119,40 +119,49 @@ class TwoLevel {
   /// Ticket of the last rail resumed, which covers all: rails share the world's tickets.
   Ticket ticket() const { return ticket_; }
 
-  /// Whether a round before the third tells the node how long the rails' sums are.
-  bool tells() const { return tells_counts(exchange_, header_of_outcome(0, 0).kind); }
-  /// Starts it.
-  void tell() {
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    const Exec& exec = exchange_.exec;
-    const auto words = kernels::scratch_of(exec).take<std::uint64_t>(shards_.size());
-    lengths_ = words;
-    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
-      const auto word = std::as_writable_bytes(words.subspan(rail, 1));
-      if (!serves(rail)) {
-        exchange_.world.recv(word, rails_.server(rail), nullptr);
-        continue;
-      }
-      const Exchange& inner = inner_[rail];
-      if (inner.united.size != nullptr) {
-        kernels::copy(exec, word, std::as_bytes(std::span(inner.united.size, 1)));
-      } else {
-        kernels::store(exec, word, std::as_bytes(std::span(&inner.messages[0].header.k, 1)));
-      }
-      send_to_node(word, MessageSize::fixed);
-    }
+  /// Whether a round before the third tells the node how long the rails' outcomes are: how many
+  /// elements sums have, and the bytes of messages that have travelled.
+  bool needs_counts() const {
+    return comm::needs_counts(exchange_, header_of_outcome(0, 0).kind);
   }
-  /// Ends it. Waits for a device.
-  void hear() {
-    {
-      const Stopwatch watch(exchange_.stats.exchange_seconds);
-      comm::hear(exchange_, lengths_);
-    }
-    const Stopwatch watch(exchange_.stats.add_seconds);
+  Counts count() {
+    const bool is_sum = header_of_outcome(0, 0).kind == Header::Kind::partial;
+    Counts counts(exchange_, is_sum ? "elements" : "bytes", shards_.size() * outcomes());
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      for (std::uint32_t sender = 0; sender < outcomes(); ++sender) {
+        if (!serves(rail)) {
+          counts.receive(rails_.server(rail), is_sum ? header_of_outcome(rail, sender).k
+                                                     : shape_of_outcome(rail, sender).bytes());
+          continue;
+        }
+        const Exchange& inner = inner_[rail];
+        const MessageView& outcome =
+            inner_schedule_.partitioned ? inner.sums[sender] : inner.messages[sender];
+        const std::uint64_t* const size = inner.united.size;
+        const auto word = size != nullptr
+                              ? std::as_bytes(std::span(size, 1))
+                              : counts.word_of(is_sum ? outcome.header.k : outcome.bytes.size());
+        if (size != nullptr) counts.bring(word);
+        for (const int local : locals_) {
+          if (local != self_) counts.send(word, local);
+        }
+      }
+    }
+    return counts;
+  }
+  /// What came of it.
+  void take_counts(const Counts& counts) {
+    told_ = workspace_.take<std::uint64_t>(shards_.size() * outcomes());
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    auto next = counts.theirs().begin();
+    for (std::size_t rail = 0, list = 0; rail < shards_.size(); ++rail) {
+      for (std::size_t sender = 0; !serves(rail) && sender < outcomes(); ++sender) {
+        told_[rail * outcomes() + sender] = *next++;
+      }
       if (!serves(rail) || inner_[rail].united.size == nullptr) continue;
       const auto sum = workspace_.take<MessageView>(1);
-      sum[0] = exchange_.compressor.settle(exchange_.exec, inner_[rail].united, lengths_[rail],
+      sum[0] = exchange_.compressor.settle(exchange_.exec, inner_[rail].united,
+                                           counts.own<std::uint64_t>(list++).front(),
                                            exchange_.status);
       inner_[rail].messages = sum;
     }
@@ -163,9 +172,6 @@ class TwoLevel {
     Stats& stats = exchange_.stats;
     const Stopwatch watch(&stats.exchange_seconds, &stats.encode_seconds);
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
-      const MessageSize size = lengths_.empty()
-                                   ? message_size(exchange_, header_of_outcome(rail, 0).kind)
-                                   : MessageSize::fixed;
       count_turn(rail);
       const auto views = workspace_.take<MessageView>(outcomes());
       messages_[rail] = views;
@@ -173,11 +179,11 @@ class TwoLevel {
       if (!serves(rail)) {
         const int server = rails_.server(rail);
         for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
-          auto buffer = take_outcome_buffer(rail, sender);
-          if (const auto shape = expected(rail, sender).shape) buffer = buffer.first(shape->bytes());
+          const auto buffer =
+              take_outcome_buffer(rail, sender).first(bytes_of_outcome(rail, sender));
           views[sender] = {};
           views[sender].bytes = buffer;
-          receive(exchange_, buffer, server, &received_[rail][sender], size);
+          exchange_.world.recv(buffer, server, &received_[rail][sender]);
         }
         continue;
       }
@@ -186,7 +192,7 @@ class TwoLevel {
       exchange_.poisoned |= inner.poisoned;
       std::ranges::copy(inner_schedule_.partitioned ? inner.sums : inner.messages, views.begin());
       if (locals_.size() > 1) pack(rail);
-      for (const MessageView& view : views) send_to_node(view.bytes, size);
+      for (const MessageView& view : views) send_to_node(view.bytes);
     }
   }
 
@@ -287,15 +293,23 @@ class TwoLevel {
   /// What this rank expects of it.
   Expected expected(std::size_t rail, std::uint32_t sender) const {
     const Header header = header_of_outcome(rail, sender);
-    if (header.kind != Header::Kind::partial || exchange_.compressor.knows_support()) {
-      return shards_[rail].part.expect(header, shape_of_outcome(rail, sender));
-    }
-    if (lengths_.empty()) return Expected::at_most(header);
-    return expect_told(exchange_, header, lengths_[rail], rails_.server(rail));
+    if (!has_open_size(exchange_, header.kind)) return {header, shape_of_outcome(rail, sender)};
+    if (told_.empty() || header.kind != Header::Kind::partial) return Expected::at_most(header);
+    return expect_told(exchange_, header, told(rail, sender));
   }
-  void send_to_node(std::span<const std::byte> message, MessageSize size) {
+  /// Bytes of it, or of the longest that it may be.
+  std::size_t bytes_of_outcome(std::size_t rail, std::uint32_t sender) const {
+    const Expected message = expected(rail, sender);
+    if (message.shape) return message.shape->bytes();
+    return told_.empty() ? shape_of_outcome(rail, sender).bytes() : told(rail, sender);
+  }
+  /// What its server has told of it.
+  std::uint64_t told(std::size_t rail, std::uint32_t sender) const {
+    return told_[rail * outcomes() + sender];
+  }
+  void send_to_node(std::span<const std::byte> message) {
     for (const int local : locals_) {
-      if (local != self_) comm::send(exchange_, message, local, size);
+      if (local != self_) comm::send(exchange_, message, local);
     }
   }
   /// Encodes as messages what a rail has ended with in another form.
@@ -423,9 +437,9 @@ class TwoLevel {
       const auto header = take_header();
       (void)compress::seal(exchange_.exec, header_of_gradient(rail), compress::header_alone(), {},
                            header, exchange_.compressor.codings(), {}, exchange_.status);
-      send(exchange_, header, server, MessageSize::fixed);
+      send(exchange_, header, server);
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
-        send(exchange_, std::as_bytes(outgoing(shards_[rail], i)), server, MessageSize::fixed);
+        send(exchange_, std::as_bytes(outgoing(shards_[rail], i)), server);
       }
     }
   }
@@ -516,7 +530,7 @@ class TwoLevel {
   std::span<std::span<MessageView>> messages_;
   std::span<std::span<std::uint64_t>> received_;  // their bytes
   std::span<std::span<const float>> outgoing_;    // by piece
-  std::span<const std::uint64_t> lengths_ = {};   // of sums, if they were told
+  std::span<std::uint64_t> told_ = {};  // of outcomes by rail, then by sender, if they were told
   std::span<float> scratch_;
   std::span<Receipt> all_receipts_;
   Receipt* receipts_ = nullptr;  // the next of them
@@ -534,8 +548,8 @@ class TwoLevel {
 ///      schedule, goes into round 1 once.
 ///   3. Each server sends the inner schedule's final messages to its node unchanged. An outcome
 ///      that is not a message (doubling's sum; shared's values, whose support came before) becomes
-///      one, with uncoded values. Where the support decides how long doubling's sum is, and sizes
-///      do not travel with messages, the server first tells its node.
+///      one, with uncoded values. Where a gradient decides how long it is, and sizes do not travel
+///      with messages, the server first tells its node.
 /// So position i sums over nodes in the inner schedule's order, and each node's term over its ranks
 /// in rank order. Leaves Exchange::sum; the elements keep the gradient.
 Rounds run(Exchange& exchange) {
@@ -544,10 +558,10 @@ Rounds run(Exchange& exchange) {
   co_await exchange.world.start(exchange.exec);
   part.sum();
   while (part.go_on()) co_await part.ticket();
-  if (part.tells()) {
-    part.tell();
-    co_await exchange.world.start(exchange.exec);
-    part.hear();
+  if (part.needs_counts()) {
+    Counts counts = part.count();
+    co_await exchange_counts(counts);
+    part.take_counts(counts);
   }
   part.share();
   co_await exchange.world.start(exchange.exec);

@@ -219,72 +219,66 @@ struct PartOnDevice {
   comm::Exchange exchange;
 };
 
-/// Every rank sends every other rank messages of sizes that only it knows; the size words are in
-/// device memory.
-void expect_sizes_first(Transport& world) {
+/// Every rank tells every other rank how long a message will be, in words of device memory, and brings
+/// a list of its own to the host.
+void expect_counts(Transport& world) {
   PartOnDevice on_device(world);
   comm::Exchange& exchange = on_device.exchange;
-  const Stream& stream = on_device.stream;
   const int self = world.rank(), ranks = world.size();
   const auto length = [](int from, int to) {
-    return 100 * static_cast<std::size_t>(from) + 10 * static_cast<std::size_t>(to);
+    return 100 * static_cast<std::uint64_t>(from) + 10 * static_cast<std::uint64_t>(to);
   };
   for (int round = 0; round < 3; ++round) {
     const Workspace::Scope scope(on_device.workspace), device_scope(on_device.device_workspace),
         pinned_scope(on_device.pinned_workspace);
-    const DeviceArray<std::byte> sent(1000), received(4000);
-    sent.upload(pattern(self, 0, 0, 1000), stream);
-    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(ranks));
+    const DeviceArray<std::byte> list(16);
+    list.upload(pattern(self, 0, 0, 16), on_device.stream);
+    comm::Counts counts(exchange, "bytes", static_cast<std::size_t>(ranks));
     for (int peer = 0; peer < ranks; ++peer) {
       if (peer == self) continue;
-      const auto p = static_cast<std::size_t>(peer);
-      comm::send(exchange, sent.span().first(length(self, peer)), peer, comm::MessageSize::open);
-      comm::receive(exchange, received.span().subspan(1000 * p, 1000), peer, &bytes[p],
-                    comm::MessageSize::open);
+      counts.send(counts.word_of(length(self, peer)), peer);
+      counts.receive(peer, 1000);
     }
-    EXPECT_TRUE(exchange.sizes_first.pending());
-    world.wait(world.start(exchange.exec), soon());
-    world.wait(exchange.sizes_first.follow(exchange), soon());
-    const Bytes all = received.download(stream);
+    counts.bring(list.span());
+    world.wait(counts.start(), soon());
+    counts.finish();
+    EXPECT_TRUE(std::ranges::equal(counts.own<std::byte>(0), pattern(self, 0, 0, 16)));
+    auto theirs = counts.theirs().begin();
     for (int peer = 0; peer < ranks; ++peer) {
-      if (peer == self) continue;
-      const auto p = static_cast<std::size_t>(peer);
-      EXPECT_EQ(bytes[p], length(peer, self));
-      Bytes message = pattern(peer, 0, 0, 1000);
-      message.resize(length(peer, self));
-      EXPECT_TRUE(std::equal(message.begin(), message.end(),
-                             all.begin() + static_cast<std::ptrdiff_t>(1000 * p)));
+      if (peer != self) {
+        EXPECT_EQ(*theirs++, length(peer, self));
+      }
     }
   }
   EXPECT_EQ(exchange.stats.wire_bytes, world.bytes_sent());
 }
 
-TEST(SizesFirst, TravelInDeviceMemoryOverNccl) {
+TEST(Counts, TravelInDeviceMemoryOverNccl) {
   for (const int ranks : {2, 4}) {
-    run(ranks, [](Rank& self) { expect_sizes_first(*self.inner); });
+    run(ranks, [](Rank& self) { expect_counts(*self.inner); });
   }
 }
 
-TEST(SizesFirst, TravelInDeviceMemoryOverStagedRanks) {
+TEST(Counts, TravelInDeviceMemoryOverStagedRanks) {
   for (const int ranks : {2, 4}) {
     const auto below = comm::local_transports(ranks, comm::LocalRules::strict);
     run_nccl_ranks(ranks, [&](int rank) {
-      expect_sizes_first(*comm::staged(*below[static_cast<std::size_t>(rank)]));
+      expect_counts(*comm::staged(*below[static_cast<std::size_t>(rank)]));
     });
   }
 }
 
-/// A later start's messages, which never come, stand on the stream before the sizes.
-TEST(SizesFirst, AreWaitedForNoLongerThanTheDeadline) {
+/// A later start's messages, which never come, stand on the stream before the counts.
+TEST(Counts, AreWaitedForNoLongerThanTheDeadline) {
   run(2, [](Rank& self) {
     Transport& world = *self.inner;
     PartOnDevice on_device(world);
     comm::Exchange& exchange = on_device.exchange;
     const DeviceArray<std::byte> memory(200);
-    std::uint64_t bytes = 0;
-    comm::send(exchange, memory.span().first(100), self.peer(), comm::MessageSize::open);
-    comm::receive(exchange, memory.span().last(100), self.peer(), &bytes, comm::MessageSize::open);
-    world.wait(world.start(exchange.exec), soon());
+    comm::Counts counts(exchange, "bytes", 1);
+    counts.send(counts.word_of(100), self.peer());
+    counts.receive(self.peer(), 100);
+    world.wait(counts.start(), soon());
     if (self.peer() == 0) return;
     world.recv(memory.span(), self.peer(), nullptr);
     (void)world.start(exchange.exec);
@@ -294,21 +288,22 @@ TEST(SizesFirst, AreWaitedForNoLongerThanTheDeadline) {
       if (over.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) world.abort("");
     });
     exchange.deadline = Deadline::after(std::chrono::milliseconds(100));
-    EXPECT_THAT([&] { (void)exchange.sizes_first.follow(exchange); },
-                ThrowsMessage<CommError>(HasSubstr("waited for the sizes of messages")));
+    EXPECT_THAT([&] { counts.finish(); },
+                ThrowsMessage<CommError>(HasSubstr("waited for the counts of messages")));
     ended.set_value();
     world.abort("its peer is gone");
   });
 }
 
-TEST(SizesFirst, NeedWorkspacesOfADevice) {
+TEST(Counts, NeedThePinnedWorkspaceOfADevice) {
   run(2, [](Rank& self) {
-    for (Workspace* Exec::*workspace : {&Exec::device_workspace, &Exec::pinned_workspace}) {
-      PartOnDevice on_device(*self.inner);
-      on_device.exec.*workspace = nullptr;
-      EXPECT_THAT([&] { comm::send(on_device.exchange, {}, self.peer(), comm::MessageSize::open); },
-                  ThrowsMessage<UsageError>(HasSubstr("exec.pinned_workspace")));
-    }
+    PartOnDevice on_device(*self.inner);
+    on_device.exec.pinned_workspace = nullptr;
+    const DeviceArray<std::byte> list(8);
+    comm::Counts counts(on_device.exchange, "bytes", 1);
+    counts.bring(list.span());
+    EXPECT_THAT([&] { counts.finish(); },
+                ThrowsMessage<UsageError>(HasSubstr("exec.pinned_workspace")));
   });
 }
 

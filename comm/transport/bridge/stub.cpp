@@ -3,7 +3,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/bridge/host_messages.hpp"
-#include "comm/transport/bridge/size_words.hpp"
+#include "comm/transport/bridge/host_words.hpp"
 #include "comm/transport/bridge/staged.hpp"
 
 namespace winnow::comm {
@@ -23,23 +23,11 @@ std::unique_ptr<Transport> host_messages(Transport&, void*) {
   refuse();
 }
 
-SizeWord take_size_word(const Exec&) {
-  refuse();
-}
-
-void copy_to_device(const Exec&, const SizeWord&) {
-  refuse();
-}
-
-void copy_to_host(const Exec&, const SizeWord&) {
-  refuse();
-}
-
 std::span<const std::byte> copy_to_host(const Exec&, std::span<const std::byte>) {
   refuse();
 }
 
-void await_size_words(const Exec&, Transport&, Deadline) {
+void await_words(const Exec&, Transport&, Deadline) {
   refuse();
 }
 

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Messages of schedules if sizes do not travel: sizes go first where the support decides them, and
-// nothing more is sent where (count, k) do.
+// Messages of schedules if sizes do not travel: counts go first where a gradient decides how long
+// messages are, and nothing more is sent where (count, k) do.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -65,9 +65,9 @@ struct Case {
   std::uint64_t rounds_of_sizes;  ///< of rounds that send sizes to every other rank
 };
 
-class SizesFirst : public testing::TestWithParam<Case> {};
+class Counts : public testing::TestWithParam<Case> {};
 
-TEST_P(SizesFirst, TravelOnlyWhereTheSupportDecidesThem) {
+TEST_P(Counts, TravelOnlyWhereAGradientDecidesThem) {
   const Case c = GetParam();
   const Options options{.compressor = c.compressor, .schedule = c.schedule, .min_bytes = 0};
   for (const int ranks : rank_counts()) {
@@ -86,7 +86,7 @@ TEST_P(SizesFirst, TravelOnlyWhereTheSupportDecidesThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Schedules, SizesFirst,
+    Schedules, Counts,
     testing::Values(Case{"topk:0.01", "gather", 0}, Case{"topk:0.01,int8,bitmap", "gather", 0},
                     Case{"topk:0.01,raw32", "gather", 0}, Case{"int4", "gather", 0},
                     Case{"threshold:2", "gather", 1}, Case{"topk:0.01", "balanced", 1},
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
 // 3 ranks: rank 0 has guest 1, and exchanges the sum of two ranks for the gradient of rank 2.
-TEST(SizesFirst, TravelWithUnionsAlone) {
+TEST(Counts, TravelWithUnionsAlone) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     if (transport->size() != 3) return;
     const Options options{.compressor = "topk:0.01", .schedule = "doubling", .min_bytes = 0};
@@ -113,7 +113,7 @@ TEST(SizesFirst, TravelWithUnionsAlone) {
 }
 
 // 4 ranks on two nodes, where no union travels but the sum of both: each rank serves a shard.
-TEST(SizesFirst, TravelWithTheSumOfNodes) {
+TEST(Counts, TravelWithTheSumOfNodes) {
   run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
     if (transport->size() != 4) return;
     const Options options{
@@ -178,25 +178,25 @@ void expect_lie_is_an_error(const char* compressor, const char* schedule, MayEnd
   });
 }
 
-TEST(SizesFirst, ASizeBeyondTheBufferIsAnErrorAndNothingIsLost) {
+TEST(Counts, BytesBeyondTheMostAreAnErrorAndNothingIsLost) {
   expect_lie_is_an_error("threshold:2", "balanced", nobody, std::uint64_t{1} << 40,
-                         "rank 0 has a message of 1099511627776 bytes");
+                         "rank 0 says that 1099511627776 bytes follow");
 }
 
 /// Ranks tell each other where elements begin and end, 32 bits each, that they keep for an owner.
-TEST(SizesFirst, ACountBeyondTheMostIsAnErrorAndNothingIsLost) {
+TEST(Counts, ACountBeyondTheMostIsAnErrorAndNothingIsLost) {
   constexpr std::uint64_t kFrom7 = 7;
   expect_lie_is_an_error("topk:0.02", "balanced", nobody, std::uint64_t{4000000007} << 32 | kFrom7,
-                         "rank 0 says that it keeps the elements from 7 to 4000000007");
+                         "rank 0 says that the elements from 7 to 4000000007 follow");
   expect_lie_is_an_error("topk:0.02", "balanced", nobody, std::uint64_t{6} << 32 | kFrom7,
-                         "rank 0 says that it keeps the elements from 7 to 6");
+                         "rank 0 says that the elements from 7 to 6 follow");
 }
 
 /// And how many elements unions have. Of four ranks two need nothing of rank 0; in two levels the
 /// other node has the sum already.
-TEST(SizesFirst, AUnionBeyondTheMostIsAnErrorAndNothingIsLost) {
+TEST(Counts, AUnionBeyondTheMostIsAnErrorAndNothingIsLost) {
   constexpr std::uint64_t kLie = std::uint64_t{1} << 40;
-  const char* const why = "rank 0 says that its sum has 1099511627776 elements";
+  const char* const why = "rank 0 says that 1099511627776 elements follow";
   const MayEnd apart = [](const Transport& of) { return of.size() == 4 && of.rank() % 2 == 1; };
   const MayEnd on_another_node = [](const Transport& of) { return of.node() != 0; };
   expect_lie_is_an_error("topk:0.02", "doubling", apart, kLie, why);
