@@ -40,8 +40,8 @@ struct EncodeJob {
 };
 
 /// The result of encode. messages[o], for owner o, is a buffer of
-/// as many bytes as PartShapes::gradients says before and the message after; that of Part::self stays
-/// as it is.
+/// as many bytes as PartShapes::gradients says before and the message after; that of Part::self
+/// stays as it is.
 struct EncodeResult {
   std::span<std::span<std::byte>> messages = {};
   Owned owned = {};
@@ -157,8 +157,9 @@ class Compressor {
                      EncodeResult& out) const;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
   /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
-  /// as many bytes as PartShapes::sums says, and to `owned` what is left for keep_left. Returns the message. The residuals stay. The message carries Header::kPoison if
-  /// job.header does or if an acc of this rank or a sum is not finite.
+  /// as many bytes as PartShapes::sums says, and to `owned` what is left for keep_left. Returns the
+  /// message. The residuals stay. The message carries Header::kPoison if job.header does or if an
+  /// acc of this rank or a sum is not finite.
   std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
                                    std::span<const MessageView> contributions, Owned& owned,
                                    std::span<std::byte> out) const;
@@ -240,8 +241,8 @@ std::unique_ptr<Compressor> make_compressor(std::string_view specification, std:
 Shape longest_shape(std::uint64_t count, std::uint64_t k, const Codings& codings);
 
 /// Shares a part out among `owners`, of whom this rank is `self`, and says how many elements are
-/// kept where, and how long messages are: in Piece and Part. With one owner and self Part::kNobody a
-/// message is for all ranks.
+/// kept where, and how long messages are: in Piece and Part. With one owner and self Part::kNobody
+/// a message is for all ranks.
 void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self);
 
 /// Likewise PartShapes::supports and values, for a part that was shared out.

@@ -192,8 +192,8 @@ void seal_chosen(const Exec& exec, const Codings& codings, const EncodeJob& job,
     SealList& list = lists[owner];
     list.header.k = size;
     if (part.variable_k) continue;
-    list.shape = part.knows_k ? part.shapes.gradients[owner]
-                              : shape_of(list.header.count, size, codings);
+    list.shape =
+        part.knows_k ? part.shapes.gradients[owner] : shape_of(list.header.count, size, codings);
   }
   if (!part.variable_k) {
     seal_together(exec, codings, job, lists, out);

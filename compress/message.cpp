@@ -150,8 +150,8 @@ void name_codings(const Header& header, std::string& name) {
 }
 
 void name_codings(const Shape& shape, const Codings& codings, std::string& name) {
-  name_codings(
-      Header{.index_coding = shape.coding->id, .value_coding = value_byte(codings.value)}, name);
+  name_codings(Header{.index_coding = shape.coding->id, .value_coding = value_byte(codings.value)},
+               name);
 }
 
 }  // namespace winnow::compress

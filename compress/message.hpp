@@ -70,8 +70,8 @@ struct Codings {
   kernels::RandomKey drawing_key(const Header& header, const kernels::CallStatus* status) const;
 };
 
-/// How long the parts of a message are, which (count, k) and its codings determine. A plan has those
-/// of its messages, so that calls work out only those of messages whose k a gradient decides.
+/// How long the parts of a message are, which (count, k) and its codings determine. A plan has
+/// those of its messages, so that calls work out only those of messages whose k a gradient decides.
 struct Shape {
   const IndexCoding* coding;
   std::uint64_t index_bytes, value_bytes;
@@ -170,15 +170,15 @@ inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header
 /// The header that seal writes, but for the checksum, which is 0.
 Header complete(Header header, const Shape& shape, const Codings& codings = {});
 
-/// Completes a message of this shape whose value part has been written: codes `index` (ignored if k == count),
-/// writes the header with its codings, Header::kPoison if a source says so when the work runs, and
-/// the checksum. `status`, if not null, learns of the poison and says which call it is, whatever
-/// the header says. Returns what opening the message would give, with `index` as its indices,
-/// without flags of the sources, and with the call of `header`.
+/// Completes a message of this shape whose value part has been written: codes `index` (ignored if k
+/// == count), writes the header with its codings, Header::kPoison if a source says so when the work
+/// runs, and the checksum. `status`, if not null, learns of the poison and says which call it is,
+/// whatever the header says. Returns what opening the message would give, with `index` as its
+/// indices, without flags of the sources, and with the call of `header`.
 MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
                  std::span<const std::uint32_t> index, std::span<std::byte> message,
-                 const Codings& codings = {},
-                 const kernels::PoisonSources& poison = {}, kernels::CallStatus* status = nullptr);
+                 const Codings& codings = {}, const kernels::PoisonSources& poison = {},
+                 kernels::CallStatus* status = nullptr);
 
 /// A message that arrived, or this rank's own, to be opened.
 struct Incoming {

@@ -52,12 +52,13 @@ unsigned seed_of(std::size_t lists, int rank) {
 
 /// Adds the messages that a schedule ended with, in their order.
 MessageView unite(const comm::Exchange& exchange) {
-  const kernels::Stopwatch watch(exchange.stats.add_seconds);
-  MessageView sum = exchange.messages.front();
+  const kernels::Stopwatch watch(exchange.wire.stats.add_seconds);
+  const auto messages = comm::messages_of(exchange);
+  MessageView sum = messages.front();
   int ranks = 1;
-  for (const MessageView& next : exchange.messages.subspan(1)) {
-    const auto header =
-        compress::partial_header(exchange.header, ++ranks, exchange.compressor.codings());
+  for (const MessageView& next : messages.subspan(1)) {
+    compress::plan_partial(exchange.part, ++ranks, exchange.compressor.codings());
+    const auto header = compress::partial_header(exchange.header, exchange.part, ranks);
     const compress::Union both = exchange.compressor.unite(exchange.exec, header, sum, next);
     sum = both.size == nullptr
               ? both.sum
@@ -98,26 +99,27 @@ ListExchange::Spent ListExchange::run_once(std::size_t lists,
   part.count = shape_.count;
   part.partition = kernels::Partition(1, part.count);
   part.k = part.most_k = shape_.k;
+  part.shapes.gradients = {compress::shape_of(part.count, part.k, compressor.codings())};
+  if (schedule_.plan != nullptr) {
+    schedule_.plan(part, compressor, transport_->size(), transport_->rank());
+  }
   Spent spent;
-  comm::Exchange exchange{.world = *transport_,
-                          .compressor = compressor,
-                          .exec = exec_,
-                          .deadline = Deadline::never(),
-                          .ring = LinkModel::kNever,
-                          .decay = 1,
-                          .factor = 1,
-                          .part = part,
-                          .header = {.count = part.count, .k = part.k},
-                          .random = {},
-                          .stats = spent.stats,
-                          .one_outcome = true};
+  comm::Exchange exchange{
+      .wire = {.world = *transport_, .deadline = Deadline::never(), .stats = spent.stats},
+      .compressor = compressor,
+      .exec = exec_,
+      .scaling = {.decay = 1, .factor = 1},
+      .course = {.ring = LinkModel::kNever, .one_outcome = true},
+      .part = part,
+      .header = {.count = part.count, .k = part.k},
+      .random = {}};
   barrier(*rank_.control);
   {
     const kernels::Stopwatch watch(spent.seconds);
     comm::Rounds rounds = schedule_.run(exchange);
     while (rounds.resume()) {
       const kernels::Stopwatch waiting(spent.stats.wait_seconds);
-      transport_->wait(rounds.ticket(), exchange.deadline);
+      transport_->wait(rounds.ticket(), exchange.wire.deadline);
     }
     const MessageView sum = unite(exchange);
     union_k_ = sum.header.k;

@@ -83,8 +83,8 @@ class PartOfCall {
 
 /// A sum that lies beside the elements is copied.
 bool write(Exchange& exchange) {
-  if (exchange.sum.empty()) return write_outcome(exchange);
-  kernels::copy(exchange.exec, exchange.part.pieces.front().elements.floats(), exchange.sum);
+  if (!std::holds_alternative<WholeSum>(exchange.result.outcome)) return write_outcome(exchange);
+  kernels::copy(exchange.exec, exchange.part.pieces.front().elements.floats(), sum_of(exchange));
   return true;
 }
 
@@ -94,7 +94,7 @@ void run_whole(const Tally& tally, SimulatedTransport& rank, Exchange& exchange)
   double begin = rank.clock();
   std::uint64_t sent = rank.bytes_sent();
   for (std::size_t number = 0; rounds.resume(); ++number) {
-    rank.wait(rounds.ticket(), exchange.deadline);
+    rank.wait(rounds.ticket(), exchange.wire.deadline);
     const std::uint64_t bytes = rank.bytes_sent() - sent;
     note(tally.prediction.rounds, number, {0, bytes, bytes, begin, rank.clock()});
     sent = rank.bytes_sent();
@@ -130,19 +130,16 @@ void call(const Tally& tally, SimulatedTransport& rank) {
         parts.emplace_back(tally, exec, std::min(longest, scenario.count - begin), rank.rank());
     compress::Part& part = of_call.part;
     k += rails ? of_call.served_k(*rails) : part.k;
-    exchanges.push_back({.world = rank,
+    exchanges.push_back({.wire = {.world = rank, .deadline = Deadline::never(), .stats = stats},
+                         .levels = {.rails = rails ? &*rails : nullptr,
+                                    .shards = rails ? &of_call.shards : nullptr},
                          .compressor = tally.compressor,
                          .exec = exec,
-                         .deadline = Deadline::never(),
-                         .ring = LinkModel::kNever,
-                         .decay = 1,
-                         .factor = 1,
+                         .scaling = {.decay = 1, .factor = 1},
+                         .course = {.ring = LinkModel::kNever},
                          .part = part,
                          .header = {.count = part.count, .k = part.k},
-                         .random = {},
-                         .stats = stats,
-                         .rails = rails ? &*rails : nullptr,
-                         .shards = rails ? &of_call.shards : nullptr});
+                         .random = {}});
   }
   for (PartOfCall& part : parts) part.shards.parts = parts.size();
   if (exchanges.size() == 1) {

@@ -164,8 +164,8 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
     const auto& segments = bucket.parts[exchange.header.part].segments;
     const bool all = std::ranges::all_of(
         segments, [&](std::size_t segment) { return widened.has_original(segment); });
-    if (!exchange.in_place || !all) continue;
-    exchange.in_place = false;
+    if (!std::holds_alternative<comm::Overwritten>(exchange.undo) || !all) continue;
+    exchange.undo = comm::Untouched{};
     found = true;
   }
   if (!found) return;
@@ -249,24 +249,19 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                         .k = part.part.k,
                         .part = static_cast<std::uint16_t>(exchanges.size())};
     schedules.push_back(part.schedule);
-    exchanges.push_back(
-        Exchange{.world = *transport,
-                 .compressor = *bucket.compressor,
-                 .exec = exec,
-                 .deadline = deadline(),
-                 .ring = bucket.ring,
-                 .decay = options.decay,
-                 .factor = factor(),
-                 .averaged = averaged(),
-                 .part = part.part,
-                 .header = header,
-                 .random = random_of(part.part, header.part),
-                 .stats = call,
-                 .rails = rails.get(),
-                 .shards = &part.shards,
-                 .too_large = completions != nullptr ? &completions->status().too_large : nullptr,
-                 .one_by_one = places_differ,
-                 .undoable = bucket.mixed()});
+    exchanges.push_back(Exchange{
+        .wire = {.world = *transport, .deadline = deadline(), .stats = call},
+        .levels = {.rails = rails.get(), .shards = &part.shards},
+        .compressor = *bucket.compressor,
+        .exec = exec,
+        .scaling = {.decay = options.decay, .factor = factor(), .averaged = averaged()},
+        .course = {.ring = bucket.ring,
+                   .too_large = completions != nullptr ? &completions->status().too_large : nullptr,
+                   .one_by_one = places_differ,
+                   .undoable = bucket.mixed()},
+        .part = part.part,
+        .header = header,
+        .random = random_of(part.part, header.part)});
   }
   ++calls;
 }
@@ -310,7 +305,9 @@ bool AllReducer::Impl::reduce(const Bucket& bucket) {
 bool AllReducer::Impl::sums_are_finite(std::span<const Exchange> parts) const {
   if (parts.empty()) return true;  // no answer to wait for
   const auto look = [&](std::uint32_t* not_finite) {
-    for (const Exchange& exchange : parts) kernels::all_finite(exec, exchange.sum, not_finite);
+    for (const Exchange& exchange : parts) {
+      kernels::all_finite(exec, comm::sum_of(exchange), not_finite);
+    }
   };
   return kernels::answer(exec, look) == 0;
 }

@@ -20,7 +20,7 @@ namespace {
 /// Adds to the status whether dense sums are finite; they are not if a gradient is not.
 void judge(const Exec& exec, std::span<const Exchange> dense, kernels::CallStatus& status) {
   for (const Exchange& exchange : dense) {
-    kernels::all_finite(exec, exchange.sum, &status.not_finite);
+    kernels::all_finite(exec, sum_of(exchange), &status.not_finite);
   }
 }
 
@@ -62,12 +62,12 @@ bool has_two_levels(const Bucket& bucket) {
 void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& status) {
   const Exec& exec = call.exec;
   for (Exchange& exchange : call.exchanges) {
-    exchange.status = &status;
+    exchange.course.status = &status;
     exchange.random.call_there = &status.call;
   }
   if (call.bucket.compressed == 0) {  // nothing to put back
     (void)run_parts(call.schedules, call.exchanges);
-    const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
+    const kernels::Stopwatch watch(call.exchanges.front().wire.stats.add_seconds);
     write(call, exec);
     return;
   }
@@ -83,7 +83,7 @@ void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& s
   (void)run_parts(call.schedules.first(call.bucket.compressed),
                   call.exchanges.first(call.bucket.compressed));
   (void)run_parts(call.schedules.subspan(call.bucket.compressed), dense);
-  const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
+  const kernels::Stopwatch watch(call.exchanges.front().wire.stats.add_seconds);
   judge(exec, dense, status);
   Exec undo = exec, keep = exec;
   undo.condition = kernels::refused(status);

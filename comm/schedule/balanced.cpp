@@ -24,25 +24,24 @@ class Balanced {
       : exchange_(exchange),
         workspace_(*exchange.exec.workspace),
         part_(exchange.part),
-        ranks_(static_cast<std::size_t>(exchange.world.size())),
-        self_(static_cast<std::size_t>(exchange.world.rank())),
+        ranks_(static_cast<std::size_t>(exchange.wire.world.size())),
+        self_(static_cast<std::size_t>(exchange.wire.world.rank())),
         received_(workspace_.take<std::uint64_t>(ranks_)),
         views_(workspace_.take<MessageView>(ranks_)) {
     const auto most_bytes = [this](std::uint32_t owner) {
       return part_.shapes.gradients[owner].bytes();
     };
-    own_ = take_buffers(exchange_, [&](std::uint32_t owner) {
-      return owner == self() ? 0 : most_bytes(owner);
-    });
+    own_ = take_buffers(
+        exchange_, [&](std::uint32_t owner) { return owner == self() ? 0 : most_bytes(owner); });
     contributions_ = take_buffers(exchange_, [&](std::uint32_t) { return most_bytes(self()); });
   }
 
-  /// Where only the support says how long contributions are: selects, and says how many elements this
-  /// rank keeps of each owner's positions, by where they begin and end among all.
+  /// Where only the support says how long contributions are: selects, and says how many elements
+  /// this rank keeps of each owner's positions, by where they begin and end among all.
   Counts count() {
     choose_gradient(exchange_);
     Counts counts(exchange_, "elements", ranks_, Counts::Form::range);
-    const auto begin = std::as_bytes(exchange_.chosen.begin_there);
+    const auto begin = std::as_bytes(chosen().begin_there);
     for (std::size_t step = 1; step < ranks_; ++step) {
       const std::size_t to = (self_ + step) % ranks_, from = (self_ + ranks_ - step) % ranks_;
       counts.send(begin.subspan(to * sizeof(std::uint32_t), 2 * sizeof(std::uint32_t)),
@@ -54,7 +53,7 @@ class Balanced {
   }
   /// What came of it.
   void take_counts(const Counts& counts) {
-    std::ranges::copy(counts.own<std::uint32_t>(0), exchange_.chosen.begin.begin());
+    std::ranges::copy(counts.own<std::uint32_t>(0), chosen().begin.begin());
     counts_ = workspace_.take<std::uint64_t>(ranks_);
     shapes_ = workspace_.take<compress::Shape>(ranks_);
     for (std::size_t step = 1; step < ranks_; ++step) {
@@ -86,9 +85,8 @@ class Balanced {
   /// Ends round 1: adds, and encodes what this rank keeps of its sums.
   void sum() {
     open_contributions();
-    sums_ = take_buffers(exchange_, [this](std::uint32_t owner) {
-      return part_.shapes.sums[owner].bytes();
-    });
+    sums_ = take_buffers(exchange_,
+                         [this](std::uint32_t owner) { return part_.shapes.sums[owner].bytes(); });
     sums_[self_] = encode_sums(sums_[self_]);
   }
   Counts count_sums() { return count_bytes(exchange_, sums_); }
@@ -99,7 +97,7 @@ class Balanced {
 
   /// Ends round 2.
   void finish() {
-    const Stopwatch watch(exchange_.stats.add_seconds);
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::sum;
     const auto incoming = workspace_.take<compress::Incoming>(ranks_);
@@ -108,17 +106,19 @@ class Balanced {
       expected.k = part_.owner_k[owner];
       incoming[owner] = {sums_[owner].first(received_[owner]),
                          part_.expect(expected, part_.shapes.sums[owner]),
-                         exchange_.name_of(owner)};
+                         exchange_.wire.name_of(owner)};
     }
     const std::uint16_t flags =
-        exchange_.compressor.open_all(exchange_.exec, incoming, views_, exchange_.status);
-    exchange_.poisoned |= (flags & Header::kPoison) != 0;
-    exchange_.sums = views_;
-    compress::name_codings(views_[self_].header, exchange_.stats.coding);
+        exchange_.compressor.open_all(exchange_.exec, incoming, views_, exchange_.course.status);
+    exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
+    exchange_.result.outcome = OwnerSums{views_};
+    compress::name_codings(views_[self_].header, exchange_.wire.stats.coding);
   }
 
  private:
   std::uint32_t self() const { return static_cast<std::uint32_t>(self_); }
+  const compress::Chosen& chosen() const { return std::get<Selected>(exchange_.undo).chosen; }
+
   /// What is expected of a sender's contribution, whose header has the most that it may carry.
   compress::Expected expect(const Header& most, std::size_t sender) const {
     if (!counts_.empty()) return compress::Expected::told(most, counts_[sender], shapes_[sender]);
@@ -128,19 +128,19 @@ class Balanced {
 
   /// Opens what other ranks keep of the positions that this rank sums.
   void open_contributions() {
-    const Stopwatch watch(exchange_.stats.add_seconds);
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = part_.of_owner(exchange_.header, self());
     expected.kind = Header::Kind::contribution;
     expected.k = part_.most_for(self());
     const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       const std::size_t sender = i < self_ ? i : i + 1;
-      incoming[i] = {contributions_[sender].first(received_[sender]),
-                     expect(expected, sender), exchange_.name_of(sender)};
+      incoming[i] = {contributions_[sender].first(received_[sender]), expect(expected, sender),
+                     exchange_.wire.name_of(sender)};
     }
     const auto views = views_.first(incoming.size());
     const std::uint16_t flags =
-        exchange_.compressor.open_all(exchange_.exec, incoming, views, exchange_.status);
+        exchange_.compressor.open_all(exchange_.exec, incoming, views, exchange_.course.status);
     poisoned_ |= (flags & Header::kPoison) != 0;
     views_[ranks_ - 1] = {};  // this rank's slot; the views behind it move up into it
     std::ranges::rotate(views_.begin() + static_cast<std::ptrdiff_t>(self_), views_.end() - 1,
@@ -148,8 +148,8 @@ class Balanced {
   }
 
   std::span<std::byte> encode_sums(std::span<std::byte> buffer) {
-    const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds,
-                          &exchange_.stats.add_seconds);
+    const Stopwatch watch(&exchange_.wire.stats.select_seconds,
+                          &exchange_.wire.stats.encode_seconds, &exchange_.wire.stats.add_seconds);
     Header header = exchange_.header;
     header.kind = Header::Kind::sum;
     if (poisoned_) header.flags |= Header::kPoison;
@@ -160,11 +160,11 @@ class Balanced {
                                          {.part = part_,
                                           .header = header,
                                           .random = random,
-                                          .encode_seconds = &exchange_.stats.encode_seconds,
-                                          .add_seconds = &exchange_.stats.add_seconds,
-                                          .status = exchange_.status},
+                                          .encode_seconds = &exchange_.wire.stats.encode_seconds,
+                                          .add_seconds = &exchange_.wire.stats.add_seconds,
+                                          .status = exchange_.course.status},
                                          views_, exchange_.owned, buffer);
-    exchange_.stats.kept +=
+    exchange_.wire.stats.kept +=
         part_.variable_k ? exchange_.owned.chosen.index.size() : part_.owner_k[self_];
     return message;
   }
@@ -180,7 +180,7 @@ class Balanced {
   // By sender, if it has told: the elements of its contribution, and its shape.
   std::span<std::uint64_t> counts_;
   std::span<compress::Shape> shapes_;
-  bool poisoned_ = false;            // by the headers that came
+  bool poisoned_ = false;  // by the headers that came
 };
 
 /// 2 (P - 1) messages, of k / P elements and of sums_k / P; as P grows, the bytes stay (P - 1) / P
@@ -226,7 +226,7 @@ Rounds run(Exchange& exchange) {
     part.take_bytes(bytes);
   }
   part.contribute();
-  co_await exchange.world.start(exchange.exec);
+  co_await exchange.wire.world.start(exchange.exec);
   part.sum();
   if (needs_counts(exchange, Header::Kind::sum)) {
     Counts bytes = part.count_sums();
@@ -234,7 +234,7 @@ Rounds run(Exchange& exchange) {
     part.take_bytes_of_sums(bytes);
   }
   part.share();
-  co_await exchange.world.start(exchange.exec);
+  co_await exchange.wire.world.start(exchange.exec);
   part.finish();
 }
 

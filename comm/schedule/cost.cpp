@@ -16,8 +16,8 @@ std::uint64_t divide_up(std::uint64_t count, std::uint64_t parts) {
 }
 
 /// The levels of a shape's ranks, and the cost inputs of one rail.
-struct Levels {
-  explicit Levels(const CostShape& shape)
+struct LevelShapes {
+  explicit LevelShapes(const CostShape& shape)
       : flat(shape.topology == nullptr ? Topology::uniform(shape.ranks, 1)
                                        : Topology::uniform(1, 1)),
         topology(shape.topology == nullptr ? flat : *shape.topology),
@@ -54,7 +54,7 @@ std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wir
 /// and the final messages of these; between nodes, what the inner schedule sends of its shards.
 std::uint64_t Schedule::wire_bytes(const CostShape& shape) const {
   if (inner == nullptr) return costs.wire_bytes(shape);
-  const Levels levels(shape);
+  const LevelShapes levels(shape);
   const auto& [flat, topology, shard] = levels;
   const std::uint64_t gradient_bytes = shard.count * sizeof(float) + sizeof(Header);
   std::uint64_t most = 0;
@@ -75,7 +75,7 @@ std::uint64_t Schedule::wire_bytes(const CostShape& shape) const {
 
 std::uint64_t Schedule::network_bytes(const CostShape& shape) const {
   if (inner != nullptr) {  // every node sends for every rail; node 0 is the busiest
-    const Levels levels(shape);
+    const LevelShapes levels(shape);
     return static_cast<std::uint64_t>(levels.topology.rails()) *
            rank_bytes(*inner, levels.shard, 0);
   }
@@ -85,7 +85,7 @@ std::uint64_t Schedule::network_bytes(const CostShape& shape) const {
 
 std::uint64_t Schedule::messages(const CostShape& shape) const {
   if (inner == nullptr) return costs.messages(shape);
-  const Levels levels(shape);
+  const LevelShapes levels(shape);
   const auto& [flat, topology, shard] = levels;
   const std::uint64_t between = inner->messages(shard);
   std::uint64_t most = 0;

@@ -36,7 +36,7 @@ void Counts::send(std::span<const std::byte> word, int peer) {
 
 void Counts::receive(int peer, std::uint64_t most) {
   expected_[receipts_] = {.peer = peer, .most = most};
-  exchange_.world.recv(std::as_writable_bytes(words_.subspan(receipts_++, 1)), peer, nullptr);
+  exchange_.wire.world.recv(std::as_writable_bytes(words_.subspan(receipts_++, 1)), peer, nullptr);
 }
 
 void Counts::bring(std::span<const std::byte> list) {
@@ -44,19 +44,19 @@ void Counts::bring(std::span<const std::byte> list) {
 }
 
 Ticket Counts::start() {
-  const kernels::Stopwatch watch(exchange_.stats.exchange_seconds);
-  return exchange_.world.start(exchange_.exec);
+  const kernels::Stopwatch watch(exchange_.wire.stats.exchange_seconds);
+  return exchange_.wire.world.start(exchange_.exec);
 }
 
 void Counts::finish() {
-  const kernels::Stopwatch watch(exchange_.stats.exchange_seconds);
+  const kernels::Stopwatch watch(exchange_.wire.stats.exchange_seconds);
   const Exec& exec = exchange_.exec;
   std::span<const std::uint64_t> words = words_.first(receipts_);
   const auto own = own_.first(lists_);
   if (kernels::reading_waits(exec) && receipts_ + lists_ > 0) {
     words = copy_to_host(exec, words);
     for (auto& list : own) list = copy_to_host(exec, list);
-    await_words(exec, exchange_.world, exchange_.deadline);
+    await_words(exec, exchange_.wire.world, exchange_.wire.deadline);
   }
   for (std::size_t i = 0; i < receipts_; ++i) theirs_[i] = read(expected_[i], words[i]);
 }
@@ -70,10 +70,11 @@ std::uint64_t Counts::read(const Receipt& receipt, std::uint64_t word) const {
       is_range ? "the " + unit + " from " + std::to_string(begin) + " to " + std::to_string(end)
                : std::to_string(end) + ' ' + unit;
   const auto name = [&](int rank) {
-    return "rank " + std::to_string(exchange_.name_of(static_cast<std::size_t>(rank)));
+    return "rank " + std::to_string(exchange_.wire.name_of(static_cast<std::size_t>(rank)));
   };
-  throw CommError(name(receipt.peer) + " says that " + what + " follow for " + name(exchange_.world.rank()) + ", where " +
-                  std::to_string(receipt.most) + " are the most");
+  throw CommError(name(receipt.peer) + " says that " + what + " follow for " +
+                  name(exchange_.wire.world.rank()) + ", where " + std::to_string(receipt.most) +
+                  " are the most");
 }
 
 }  // namespace winnow::comm

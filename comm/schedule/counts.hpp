@@ -17,8 +17,8 @@ struct Exchange;
 /// schedule
 ///   co_await exchange_counts(counts);
 /// starts what was enqueued, and resumes with all counts on the host. Words lie in the memory of
-/// exec.place; for those of a device the host waits once. Views of scratch that lives as long as the
-/// call.
+/// exec.place; for those of a device the host waits once. Views of scratch that lives as long as
+/// the call.
 class Counts {
  public:
   enum class Form : std::uint8_t {
@@ -46,8 +46,7 @@ class Counts {
   /// A list of this rank, in the order of bring.
   template <class Word>
   std::span<const Word> own(std::size_t number) const {
-    return {reinterpret_cast<const Word*>(own_[number].data()),
-            own_[number].size() / sizeof(Word)};
+    return {reinterpret_cast<const Word*>(own_[number].data()), own_[number].size() / sizeof(Word)};
   }
 
  private:
@@ -61,10 +60,10 @@ class Counts {
   std::string_view unit_;
   Form form_;
   std::size_t receipts_ = 0, lists_ = 0;
-  std::span<std::uint64_t> words_;               // in the memory of exec.place
-  std::span<Receipt> expected_;                  // by number of the receipt
-  std::span<std::uint64_t> theirs_;              // likewise
-  std::span<std::span<const std::byte>> own_;    // by number of the list
+  std::span<std::uint64_t> words_;             // in the memory of exec.place
+  std::span<Receipt> expected_;                // by number of the receipt
+  std::span<std::uint64_t> theirs_;            // likewise
+  std::span<std::span<const std::byte>> own_;  // by number of the list
 };
 
 /// What a schedule waits for.

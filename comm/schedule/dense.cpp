@@ -42,7 +42,7 @@ bool has_residual(const Piece& piece) {
 /// Fills `all` with the terms of the sum; unless `packed`, `all` is the elements themselves.
 /// Residuals stay until the sum is written.
 void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
-  const Stopwatch watch(exchange.stats.select_seconds);
+  const Stopwatch watch(exchange.wire.stats.select_seconds);
   const std::span<const Piece> pieces = exchange.part.pieces;
   kernels::together(exchange.exec, [&] {
     if (!packed) return;
@@ -55,7 +55,7 @@ void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
     for (const Piece& piece : pieces) {
       if (!has_residual(piece)) continue;
       kernels::feedback_add(exchange.exec, all.subspan(piece.base, piece.elements.size()),
-                            piece.residual(), exchange.decay);
+                            piece.residual(), exchange.scaling.decay);
     }
   });
 }
@@ -95,34 +95,34 @@ double pass_bytes(const CostShape& shape) {
 /// One all_reduce of the transport over all pieces: in place if they are adjacent in memory, and
 /// scratch is not registered, otherwise through scratch of the same size (each rank for itself).
 /// What compressed calls have left in the residual travels with the first dense call. Leaves the
-/// result in Exchange::sum; unless in place, elements and residual keep their content.
+/// result as WholeSum; unless in place, elements and residual keep their content.
 Rounds run(Exchange& exchange) {
   const Part& part = exchange.part;
   const std::span<float> in_place = contiguous(part);
   Workspace& scratch = kernels::scratch_of(exchange.exec);
-  const bool packed =
-      in_place.empty() || exchange.undoable || scratch.is_foreign(std::as_bytes(in_place).data());
+  const bool packed = in_place.empty() || exchange.course.undoable ||
+                      scratch.is_foreign(std::as_bytes(in_place).data());
   const std::span<float> all = packed ? scratch.take<float>(part.count) : in_place;
   fill_in(exchange, packed, all);
-  if (exchange.status != nullptr && exchange.undoable) {
+  if (exchange.course.status != nullptr && exchange.course.undoable) {
     // Other ranks may have read what this one could not: they hear of it by this sum.
     Exec spoiled = exchange.exec;
-    spoiled.condition = kernels::spoiled(*exchange.status);
+    spoiled.condition = kernels::spoiled(*exchange.course.status);
     kernels::fill(spoiled, all, std::numeric_limits<float>::quiet_NaN());
   }
-  exchange.in_place = !packed;
+  if (!packed) exchange.undo = Overwritten{};
   {
-    const Stopwatch watch(exchange.stats.exchange_seconds);
-    all_reduce({.world = exchange.world,
+    const Stopwatch watch(exchange.wire.stats.exchange_seconds);
+    all_reduce({.world = exchange.wire.world,
                 .exec = exchange.exec,
-                .deadline = exchange.deadline,
-                .ring = exchange.ring,
-                .stream_ordered = exchange.status != nullptr},
+                .deadline = exchange.wire.deadline,
+                .ring = exchange.course.ring,
+                .stream_ordered = exchange.course.status != nullptr},
                all, ReduceOp::sum);
   }
-  exchange.sum = all;
-  exchange.stats.kept += part.count;
-  const int ranks = exchange.world.size(), rank = exchange.world.rank();
+  exchange.result.outcome = WholeSum{.sum = all, .in_place = !packed};
+  exchange.wire.stats.kept += part.count;
+  const int ranks = exchange.wire.world.size(), rank = exchange.wire.world.rank();
   const int receivers = in_one_step({ranks, part.count}) ? ranks - 1 : 1;
   const std::uint64_t bytes = wire_bytes({ranks, part.count});
   for (int distance = 1; distance <= receivers; ++distance) {
@@ -131,29 +131,30 @@ Rounds run(Exchange& exchange) {
   co_return;
 }
 
-/// Writes the sum times Exchange::factor to the elements, and clears the residual that travelled
+/// Writes the sum times Scaling::factor to the elements, and clears the residual that travelled
 /// with it. What elements of 16 bits cannot hold of it waits there again; in a bucket that is dense
 /// as a whole, where nothing waits, they become infinite instead, as MPI's and NCCL's do.
 void write(Exchange& exchange, const Exec& exec) {
-  if (exchange.factor != 1) kernels::scale(exchange.exec, exchange.sum, exchange.factor);
-  const auto sum_of = [&exchange](const Piece& piece) {
-    return exchange.sum.subspan(piece.base, piece.elements.size());
+  const auto [sum, in_place] = std::get<WholeSum>(exchange.result.outcome);
+  if (exchange.scaling.factor != 1) kernels::scale(exchange.exec, sum, exchange.scaling.factor);
+  const auto sum_of = [&sum = sum](const Piece& piece) {
+    return sum.subspan(piece.base, piece.elements.size());
   };
   // The host of a device's stream never learns whether the residual is zero.
-  const bool learns = exchange.status == nullptr;
+  const bool learns = exchange.course.status == nullptr;
   kernels::together(exec, [&] {
     for (const Piece& piece : exchange.part.pieces) {
-      if (!exchange.in_place) kernels::copy(exec, piece.elements.floats(), sum_of(piece));
+      if (!in_place) kernels::copy(exec, piece.elements.floats(), sum_of(piece));
       if (!learns && has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
     }
   });
   const kernels::RestKeeper keeper =
-      keeper_among(exchange.world, exchange.part, kDense, exchange.averaged);
+      keeper_among(exchange.wire.world, exchange.part, kDense, exchange.scaling.averaged);
   if (!learns) {
     kernels::together(exec, [&] {
       for (const Piece& piece : exchange.part.pieces) {
-        if (!exchange.undoable || !is_rounded(piece)) continue;
-        keep_rest(exec, {piece, keeper}, &exchange.status->too_large);
+        if (!exchange.course.undoable || !is_rounded(piece)) continue;
+        keep_rest(exec, {piece, keeper}, &exchange.course.status->too_large);
       }
     });
     return;
@@ -169,13 +170,13 @@ void write(Exchange& exchange, const Exec& exec) {
       kernels::zero(exchange.exec, std::as_writable_bytes(piece.residual()));
       piece.state->dirty = false;
     }
-    if (!is_rounded(piece) || !(waited || exchange.undoable)) continue;
+    if (!is_rounded(piece) || !(waited || exchange.course.undoable)) continue;
     const auto look = [&](std::uint32_t* too_large) {
       keep_rest(exchange.exec, {piece, keeper}, too_large);
     };
     if (kernels::answer(exchange.exec, look) == 0) continue;
     piece.state->mark_dirty();
-    exchange.stats.clipped = 1;
+    exchange.wire.stats.clipped = 1;
   }
 }
 

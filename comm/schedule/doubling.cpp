@@ -90,9 +90,9 @@ class Doubling {
       : exchange_(exchange),
         compressor_(exchange.compressor),
         workspace_(*exchange.exec.workspace),
-        places_(exchange.world.size()),
-        self_(exchange.world.rank()),
-        sends_sum_(places_.is_host(self_) || exchange.one_outcome),
+        places_(exchange.wire.world.size()),
+        self_(exchange.wire.world.rank()),
+        sends_sum_(places_.is_host(self_) || exchange.course.one_outcome),
         counts_(comm::needs_counts(exchange, Header::Kind::partial)) {}
 
   /// This rank's rounds.
@@ -108,14 +108,14 @@ class Doubling {
     const auto own = workspace_.take<std::span<std::byte>>(1);
     own[0] = take_buffer_for(1);
     encode_gradient(exchange_, Header::Kind::gradient, own);
-    const Stopwatch watch(exchange_.stats.add_seconds);
-    sum_ = exchange_.opened.empty()
-               ? compressor_.open(exchange_.exec, own[0],
-                                  exchange_.part.expect(exchange_.header, longest(1)),
-                                  name_of(self_))
-               : exchange_.opened[0];
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
+    const auto opened = std::get<Encoded>(exchange_.undo).opened;
+    sum_ = opened.empty() ? compressor_.open(exchange_.exec, own[0],
+                                             exchange_.part.expect(exchange_.header, longest(1)),
+                                             name_of(self_))
+                          : opened[0];
     ranks_in_sum_ = 1;
-    compress::name_codings(sum_.header, exchange_.stats.coding);
+    compress::name_codings(sum_.header, exchange_.wire.stats.coding);
   }
 
   /// Whether a round begins with one in which ranks tell each other how many elements sums have.
@@ -142,7 +142,7 @@ class Doubling {
   /// What came of it.
   void take_counts(const Round& round, const Counts& counts) {
     if (round.sends && union_.size != nullptr) {
-      const Stopwatch watch(exchange_.stats.add_seconds);
+      const Stopwatch watch(exchange_.wire.stats.add_seconds);
       settle(counts.own<std::uint64_t>(0).front());
     }
     if (counts.theirs().empty()) return;
@@ -158,21 +158,21 @@ class Doubling {
   /// Ends it: takes in what came, if anything did.
   void take_in(const Round& round) {
     if (round.receives == 0) return;
-    const Stopwatch watch(exchange_.stats.add_seconds);
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
     const MessageView other = open();
-    if (round.receives == exchange_.world.size()) {
+    if (round.receives == exchange_.wire.world.size()) {
       sum_ = other;
       return;
     }
     const bool is_lower = round.peer < self_;
     const MessageView &first = is_lower ? other : sum_, &second = is_lower ? sum_ : other;
     ranks_in_sum_ += round.receives;
-    if (ranks_in_sum_ == exchange_.world.size() && !sends_sum_) {
+    if (ranks_in_sum_ == exchange_.wire.world.size() && !sends_sum_) {
       end_with(first, second);
       return;
     }
     union_ = compressor_.unite(exchange_.exec, header_of(ranks_in_sum_), first, second,
-                               exchange_.status);
+                               exchange_.course.status);
     sum_ = union_.sum;
     const bool waits = !counts_ && union_.size != nullptr;
     if (waits) settle(kernels::read(exchange_.exec, union_.size));
@@ -180,8 +180,8 @@ class Doubling {
 
   /// Ends with the sum, or the union that it will be, unless it ended with the last two before.
   void finish() {
-    exchange_.united = union_;
-    if (exchange_.messages.empty()) end_with(sum_);
+    if (std::holds_alternative<Unfinished>(exchange_.result.outcome)) end_with(sum_);
+    std::get<Terms>(exchange_.result.outcome).united = union_;
   }
 
  private:
@@ -196,13 +196,13 @@ class Doubling {
   void end_with(const Messages&... messages) {
     const auto outcome = workspace_.take<MessageView>(sizeof...(messages));
     std::ranges::copy(std::array{messages...}, outcome.begin());
-    exchange_.messages = outcome;
+    exchange_.result.outcome = Terms{outcome};
     for (const MessageView& message : outcome) {
-      exchange_.poisoned |= (message.header.flags & Header::kPoison) != 0;
+      exchange_.result.poisoned |= (message.header.flags & Header::kPoison) != 0;
     }
   }
 
-  int name_of(int rank) const { return exchange_.name_of(static_cast<std::size_t>(rank)); }
+  int name_of(int rank) const { return exchange_.wire.name_of(static_cast<std::size_t>(rank)); }
   /// Of a message with the sum of so many ranks.
   bool has_open_size(int ranks) const {
     return comm::has_open_size(exchange_, header_of(ranks).kind);
@@ -210,10 +210,11 @@ class Doubling {
 
   void send(int peer) {
     if (sum_.bytes.empty()) {
-      const Stopwatch watch(exchange_.stats.encode_seconds);
-      compressor_.pack(exchange_.exec, sum_, take_buffer_for(ranks_in_sum_), exchange_.status);
+      const Stopwatch watch(exchange_.wire.stats.encode_seconds);
+      compressor_.pack(exchange_.exec, sum_, take_buffer_for(ranks_in_sum_),
+                       exchange_.course.status);
     }
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    const Stopwatch watch(exchange_.wire.stats.exchange_seconds);
     comm::send(exchange_, sum_.bytes, peer);
   }
 
@@ -222,12 +223,12 @@ class Doubling {
     if (const auto& shape = receipt_.expected.shape) {
       receipt_.buffer = receipt_.buffer.first(shape->bytes());
     }
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    exchange_.world.recv(receipt_.buffer, peer, &receipt_.bytes);
+    const Stopwatch watch(exchange_.wire.stats.exchange_seconds);
+    exchange_.wire.world.recv(receipt_.buffer, peer, &receipt_.bytes);
   }
 
   void settle(std::uint64_t k) {
-    sum_ = compressor_.settle(exchange_.exec, union_, k, exchange_.status);
+    sum_ = compressor_.settle(exchange_.exec, union_, k, exchange_.course.status);
     union_.size = nullptr;
   }
 
@@ -251,7 +252,7 @@ class Doubling {
     const compress::Incoming incoming{receipt_.buffer.first(receipt_.bytes), receipt_.expected,
                                       name_of(receipt_.peer)};
     MessageView view;
-    (void)compressor_.open_all(exchange_.exec, {&incoming, 1}, {&view, 1}, exchange_.status);
+    (void)compressor_.open_all(exchange_.exec, {&incoming, 1}, {&view, 1}, exchange_.course.status);
     return view;
   }
 
@@ -260,12 +261,12 @@ class Doubling {
   Workspace& workspace_;
   Places places_;
   int self_;
-  bool sends_sum_;    ///< the sum of all is to be one message
+  bool sends_sum_;  ///< the sum of all is to be one message
   bool counts_;     ///< ranks tell each other how long sums are before they send them
   MessageView sum_ = {};
   compress::Union union_ = {};  ///< what the sum will be when its length is known
   int ranks_in_sum_ = 0;
-  Expected told_ = Header();              ///< the next sum that comes
+  Expected told_ = Header();  ///< the next sum that comes
   Receipt receipt_{.buffer = {}, .expected = Header(), .peer = 0};
 };
 
@@ -382,7 +383,7 @@ std::uint64_t outcome_bytes(const CostShape& shape) {
 /// elements unions have. A rank that does not send the sum of all makes no list of it: it ends with
 /// the last two sums.
 Rounds run(Exchange& exchange) {
-  Transport& world = exchange.world;
+  Transport& world = exchange.wire.world;
   Doubling part(exchange);
   part.encode();
   for (const Round& round : part.rounds()) {

@@ -15,10 +15,19 @@ namespace winnow::comm {
 using compress::Header;
 using kernels::Stopwatch;
 
+std::span<const compress::MessageView> messages_of(const Exchange& exchange) {
+  const Terms* const terms = std::get_if<Terms>(&exchange.result.outcome);
+  return terms != nullptr ? terms->messages : std::get<OwnerSums>(exchange.result.outcome).messages;
+}
+
+std::span<float> sum_of(const Exchange& exchange) {
+  return std::get<WholeSum>(exchange.result.outcome).sum;
+}
+
 void count_sent(Exchange& exchange, int peer, std::uint64_t bytes) {
-  exchange.stats.wire_bytes += bytes;
-  const bool stays = exchange.rails != nullptr && exchange.rails->on_node(peer);
-  if (!stays) exchange.stats.network_bytes += bytes;
+  exchange.wire.stats.wire_bytes += bytes;
+  const bool stays = exchange.levels.rails != nullptr && exchange.levels.rails->on_node(peer);
+  if (!stays) exchange.wire.stats.network_bytes += bytes;
 }
 
 bool has_open_size(const Exchange& exchange, Header::Kind kind) {
@@ -29,7 +38,7 @@ bool has_open_size(const Exchange& exchange, Header::Kind kind) {
 }
 
 bool needs_counts(const Exchange& exchange, Header::Kind kind) {
-  return has_open_size(exchange, kind) && !exchange.world.sizes_travel();
+  return has_open_size(exchange, kind) && !exchange.wire.world.sizes_travel();
 }
 
 compress::Expected expect_told(const Exchange& exchange, const Header& most,
@@ -44,7 +53,7 @@ compress::Expected expect_told(const Exchange& exchange, const Header& most,
 }
 
 void send(Exchange& exchange, std::span<const std::byte> message, int peer) {
-  exchange.world.send(message, peer);
+  exchange.wire.world.send(message, peer);
   count_sent(exchange, peer, message.size());
 }
 
@@ -52,11 +61,11 @@ namespace {
 
 compress::EncodeJob job_of(Exchange& exchange, Header::Kind kind) {
   compress::EncodeJob job{.part = exchange.part,
-                          .decay = exchange.decay,
+                          .decay = exchange.scaling.decay,
                           .header = exchange.header,
                           .random = exchange.random,
-                          .encode_seconds = &exchange.stats.encode_seconds,
-                          .status = exchange.status};
+                          .encode_seconds = &exchange.wire.stats.encode_seconds,
+                          .status = exchange.course.status};
   job.header.kind = kind;
   return job;
 }
@@ -64,45 +73,45 @@ compress::EncodeJob job_of(Exchange& exchange, Header::Kind kind) {
 compress::EncodeResult result_of(const Exchange& exchange,
                                  std::span<std::span<std::byte>> messages) {
   compress::EncodeResult out{.messages = messages, .owned = exchange.owned};
-  if (exchange.status != nullptr) {  // to put them back, nobody opens them and waits for the device
+  if (exchange.course.status !=
+      nullptr) {  // to put them back, nobody opens them and waits for the device
     out.opened = exchange.exec.workspace->take<compress::MessageView>(messages.size());
   }
   return out;
 }
 
 void keep_messages(Exchange& exchange, const compress::EncodeResult& out) {
-  exchange.own = out.messages;
+  exchange.undo = Encoded{.messages = out.messages, .opened = out.opened};
   exchange.owned = out.owned;
-  exchange.opened = out.opened;
 }
 
 }  // namespace
 
 void encode_gradient(Exchange& exchange, Header::Kind kind,
                      std::span<std::span<std::byte>> messages) {
-  const Stopwatch watch(&exchange.stats.select_seconds, &exchange.stats.encode_seconds);
+  const Stopwatch watch(&exchange.wire.stats.select_seconds, &exchange.wire.stats.encode_seconds);
   compress::EncodeResult out = result_of(exchange, messages);
   exchange.compressor.encode(exchange.exec, job_of(exchange, kind), out);
   keep_messages(exchange, out);
-  exchange.stats.kept += out.kept;
+  exchange.wire.stats.kept += out.kept;
 }
 
 void choose_gradient(Exchange& exchange) {
-  const Stopwatch watch(&exchange.stats.select_seconds, &exchange.stats.encode_seconds);
+  const Stopwatch watch(&exchange.wire.stats.select_seconds, &exchange.wire.stats.encode_seconds);
   compress::EncodeResult out;
-  exchange.chosen =
-      exchange.compressor.choose(exchange.exec, job_of(exchange, Header::Kind::contribution), out);
+  exchange.undo = Selected{
+      exchange.compressor.choose(exchange.exec, job_of(exchange, Header::Kind::contribution), out)};
   exchange.owned = out.owned;
-  exchange.stats.kept += out.kept;
+  exchange.wire.stats.kept += out.kept;
 }
 
 void encode_chosen(Exchange& exchange, Header::Kind kind,
                    std::span<std::span<std::byte>> messages) {
-  const Stopwatch watch(exchange.stats.encode_seconds);
+  const Stopwatch watch(exchange.wire.stats.encode_seconds);
   compress::EncodeResult out = result_of(exchange, messages);
-  exchange.compressor.encode_chosen(exchange.exec, job_of(exchange, kind), exchange.chosen, out);
+  exchange.compressor.encode_chosen(exchange.exec, job_of(exchange, kind),
+                                    std::get<Selected>(exchange.undo).chosen, out);
   keep_messages(exchange, out);
-  exchange.chosen = {};
 }
 
 namespace {
@@ -110,8 +119,8 @@ namespace {
 /// Calls each(to, from) with the peers of a rank, in the order of its messages.
 template <class Each>
 void for_each_peer(const Exchange& exchange, const Each& each) {
-  const auto ranks = static_cast<std::size_t>(exchange.world.size());
-  const auto self = static_cast<std::size_t>(exchange.world.rank());
+  const auto ranks = static_cast<std::size_t>(exchange.wire.world.size());
+  const auto self = static_cast<std::size_t>(exchange.wire.world.rank());
   for (std::size_t step = 1; step < ranks; ++step) {
     each((self + step) % ranks, (self + ranks - step) % ranks);
   }
@@ -120,7 +129,7 @@ void for_each_peer(const Exchange& exchange, const Each& each) {
 /// A list of messages that are all messages[self].
 Messages one_for_all(const Exchange& exchange, Messages messages) {
   const auto out = exchange.exec.workspace->take<std::span<std::byte>>(messages.size());
-  std::ranges::fill(out, messages[static_cast<std::size_t>(exchange.world.rank())]);
+  std::ranges::fill(out, messages[static_cast<std::size_t>(exchange.wire.world.rank())]);
   return out;
 }
 
@@ -128,12 +137,12 @@ Messages one_for_all(const Exchange& exchange, Messages messages) {
 
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
                         std::span<std::uint64_t> received) {
-  const Stopwatch watch(exchange.stats.exchange_seconds);
-  const auto self = static_cast<std::size_t>(exchange.world.rank());
+  const Stopwatch watch(exchange.wire.stats.exchange_seconds);
+  const auto self = static_cast<std::size_t>(exchange.wire.world.rank());
   received[self] = in[self].size();
   for_each_peer(exchange, [&](std::size_t to, std::size_t from) {
     send(exchange, out[to], static_cast<int>(to));
-    exchange.world.recv(in[from], static_cast<int>(from), &received[from]);
+    exchange.wire.world.recv(in[from], static_cast<int>(from), &received[from]);
   });
 }
 
@@ -156,12 +165,13 @@ Counts count_bytes(Exchange& exchange, Messages messages) {
 
 void cut_to(const Exchange& exchange, const Counts& bytes, std::span<std::span<std::byte>> in) {
   auto count = bytes.theirs().begin();
-  for_each_peer(exchange, [&](std::size_t, std::size_t from) { in[from] = in[from].first(*count++); });
+  for_each_peer(exchange,
+                [&](std::size_t, std::size_t from) { in[from] = in[from].first(*count++); });
 }
 
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
   constexpr std::size_t kSlotAlignment = 64;  // of each: a cache line; NCCL is slow below 16
-  const auto ranks = static_cast<std::size_t>(exchange.world.size());
+  const auto ranks = static_cast<std::size_t>(exchange.wire.world.size());
   const std::size_t slot_bytes =
       (message_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const std::span<std::byte> memory = take_buffer(exchange, ranks * slot_bytes);
@@ -173,8 +183,8 @@ Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
 }
 
 void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received) {
-  const Stopwatch watch(exchange.stats.exchange_seconds);
-  Transport& world = exchange.world;
+  const Stopwatch watch(exchange.wire.stats.exchange_seconds);
+  Transport& world = exchange.wire.world;
   world.enqueue_all_gather(slots.memory, slots.message_bytes, received);
   for (int peer = 0; peer < world.size(); ++peer) {
     if (peer != world.rank()) count_sent(exchange, peer, slots.message_bytes);

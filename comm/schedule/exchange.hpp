@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <variant>
 #include <winnow/exec.hpp>
 #include <winnow/stats.hpp>
 #include <winnow/transport.hpp>
@@ -20,60 +21,12 @@ namespace winnow::comm {
 class Rails;
 struct Shards;
 
-/// A stretch of a residual and its content before the call; empty if that was zero.
-struct SavedResidual {
-  std::span<float> residual;
-  std::span<const float> before;
-};
-
-/// One part of a bucket on its way through a schedule: the schedule's inputs and its outcome. All
-/// memory is views; scratch comes from exec.workspace and lives as long as the call.
-struct Exchange {
+/// The ranks of an exchange, and how long it may take.
+struct Wire {
   Transport& world;
-  const compress::Compressor& compressor;
-  const Exec& exec;
   Deadline deadline;
-  std::uint64_t ring;  ///< dense sums of this many bytes and more use Winnow's ring
-  float decay;
-  float factor;        ///< of the sum; 1 if the sum includes it
-  float averaged = 1;  ///< the ranks of an average: what a mean leaves is so often left of the sum
-  compress::Part& part;
-  compress::Header header;  ///< of this call and part; kPoison is set if the bucket is known to be
-                            ///< bad
-  kernels::RandomKey random;  ///< of this call, part and rank; stages: part.partition.owners() of
-                              ///< encode, then one of encode_sums
-  Stats& stats;               ///< of the call; schedules add their times and bytes
-  const Rails* rails = nullptr;  ///< of world; null if each of its ranks is on a node of its own
-  Shards* shards = nullptr;      ///< of the part, if its schedule has two levels
-  /// Set for a call in device memory that goes by its status: see Schedule::waits.
-  kernels::CallStatus* status = nullptr;
-  /// For buckets in device memory: CallStatus::too_large of the call, also if the host waits in it.
-  std::uint32_t* too_large = nullptr;
-  bool one_by_one = false;          ///< parts and rails go one after the other, not overlapped
-  bool undoable = false;            ///< a dense sum leaves the elements alone until it is written
+  Stats& stats;                     ///< of the call; schedules add their times and bytes
   std::span<const int> names = {};  ///< of the ranks of `world`, in errors; empty: their numbers
-  bool one_outcome = false;  ///< a sum of all ranks is to be one message, for it will travel on
-
-  // What this rank took from its gradient, to put back: its messages by owner, and its own
-  // positions.
-  std::span<const std::span<std::byte>> own = {};
-  compress::Owned owned = {};
-  compress::Chosen chosen = {};                        // for messages that are not made yet
-  std::span<const compress::MessageView> opened = {};  // the same messages, if they are open
-  // Or acc is in the residuals, except for what was taken out of them.
-  bool in_residuals = false;
-  std::span<const compress::Taken> taken = {};
-  // If the elements keep this rank's gradient to the end: the residuals changed meanwhile.
-  std::span<const SavedResidual> saved = {};
-
-  // The outcome: messages to add to the elements in order; or sums, by owner; or the sum itself.
-  std::span<const compress::MessageView> messages = {};
-  std::span<const compress::MessageView> sums = {};
-  std::span<float> sum = {};
-  compress::Union united = {};  ///< if its `size` is set: what the one message is, once settled
-  bool in_place = false;        ///< a collective works, or has worked, on the elements themselves
-  bool poisoned = false;        ///< some rank's gradient was not finite
-  bool clipped = false;  ///< an element of 16 bits cannot hold its sum: the rest is to be kept
 
   /// What errors call a rank of `world`.
   int name_of(std::size_t rank) const {
@@ -81,7 +34,113 @@ struct Exchange {
   }
 };
 
-/// Adds a message to `peer` of Exchange::world to the bytes that Stats counts.
+/// Of a part in two levels.
+struct Levels {
+  const Rails* rails =
+      nullptr;               ///< of Wire::world; null if each of its ranks is on a node of its own
+  Shards* shards = nullptr;  ///< of the part, if its schedule has two levels
+};
+
+/// What gradients and sums are multiplied by.
+struct Scaling {
+  float decay;         ///< of the residual
+  float factor;        ///< of the sum; 1 if the sum includes it
+  float averaged = 1;  ///< the ranks of an average: what a mean leaves is so often left of the sum
+};
+
+/// How the call goes, whatever the part.
+struct Course {
+  std::uint64_t ring;  ///< dense sums of this many bytes and more use Winnow's ring
+  /// Set for a call in device memory that goes by its status: see Schedule::waits.
+  kernels::CallStatus* status = nullptr;
+  /// For buckets in device memory: CallStatus::too_large of the call, also if the host waits in it.
+  std::uint32_t* too_large = nullptr;
+  bool one_by_one = false;   ///< parts and rails go one after the other, not overlapped
+  bool undoable = false;     ///< a dense sum leaves the elements alone until it is written
+  bool one_outcome = false;  ///< a sum of all ranks is to be one message, for it will travel on
+};
+
+// What this rank has taken out of its gradient, to put back if the call fails
+// (comm/reducer/put_back).
+
+/// Nothing: the elements keep the gradient.
+struct Untouched {};
+/// Likewise, but residuals have changed meanwhile.
+struct ResidualsChanged {
+  /// A stretch of a residual and its content before the call; empty if that was zero.
+  struct Stretch {
+    std::span<float> residual;
+    std::span<const float> before;
+  };
+  std::span<const Stretch> stretches;
+};
+/// A collective works, or has worked, on the elements themselves: the gradient is lost.
+struct Overwritten {};
+/// acc is in the residuals, except for what was taken out of them.
+struct Accumulated {
+  std::span<const compress::Taken> taken = {};
+};
+/// What will be in messages.
+struct Selected {
+  compress::Chosen chosen;
+};
+/// Messages by owner, and the same if they are open. Positions of this rank are in Exchange::owned.
+struct Encoded {
+  std::span<const std::span<std::byte>> messages;
+  std::span<const compress::MessageView> opened;
+};
+using Undo = std::variant<Untouched, ResidualsChanged, Overwritten, Accumulated, Selected, Encoded>;
+
+// What a schedule ends with.
+
+struct Unfinished {};
+/// Messages to add to the elements, in order.
+struct Terms {
+  std::span<const compress::MessageView> messages;
+  compress::Union united = {};  ///< if its `size` is set: what the one message is, once settled
+};
+/// Messages by owner.
+struct OwnerSums {
+  std::span<const compress::MessageView> messages;
+};
+/// The sum by position, for Schedule::write.
+struct WholeSum {
+  std::span<float> sum;
+  bool in_place = false;  ///< `sum` is the elements
+};
+using Outcome = std::variant<Unfinished, Terms, OwnerSums, WholeSum>;
+
+struct Result {
+  Outcome outcome = {};
+  bool poisoned = false;  ///< some rank's gradient was not finite
+  bool clipped = false;   ///< an element of 16 bits cannot hold its sum: the rest is to be kept
+};
+
+/// One part of a bucket on its way through a schedule. All memory is views; scratch comes from
+/// exec.workspace and lives as long as the call.
+struct Exchange {
+  Wire wire;
+  Levels levels = {};
+  const compress::Compressor& compressor;
+  const Exec& exec;
+  Scaling scaling;
+  Course course;
+  compress::Part& part;
+  compress::Header header;  ///< of this call and part; kPoison is set if the bucket is known to be
+                            ///< bad
+  kernels::RandomKey random;  ///< of this call, part and rank; stages: part.partition.owners() of
+                              ///< encode, then one of encode_sums
+  compress::Owned owned = {};
+  Undo undo = {};
+  Result result = {};
+};
+
+/// The messages that it ended with: Terms or OwnerSums.
+std::span<const compress::MessageView> messages_of(const Exchange& exchange);
+/// The WholeSum that it ended with.
+std::span<float> sum_of(const Exchange& exchange);
+
+/// Adds a message to `peer` of Wire::world to the bytes that Stats counts.
 void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
 
 /// Whether a gradient decides how long messages of this kind are, so that only their senders know.
@@ -93,10 +152,10 @@ bool needs_counts(const Exchange& exchange, compress::Header::Kind kind);
 compress::Expected expect_told(const Exchange& exchange, const compress::Header& most,
                                std::uint64_t elements);
 
-/// Enqueues a message to `peer` of Exchange::world, and counts it.
+/// Enqueues a message to `peer` of Wire::world, and counts it.
 void send(Exchange& exchange, std::span<const std::byte> message, int peer);
 
-/// One entry per rank of Exchange::world: a message, or a receive buffer.
+/// One entry per rank of Wire::world: a message, or a receive buffer.
 using Messages = std::span<const std::span<std::byte>>;
 
 /// A buffer for a message.
@@ -107,7 +166,7 @@ inline std::span<std::byte> take_buffer(const Exchange& exchange, std::size_t by
 /// A buffer of bytes(rank) bytes for each rank.
 template <class Bytes>
 std::span<std::span<std::byte>> take_buffers(const Exchange& exchange, const Bytes& bytes) {
-  const auto ranks = static_cast<std::uint32_t>(exchange.world.size());
+  const auto ranks = static_cast<std::uint32_t>(exchange.wire.world.size());
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     messages[rank] = take_buffer(exchange, bytes(rank));
@@ -124,10 +183,10 @@ struct Slots {
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes);
 
 /// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
-/// Exchange::own and, in a stream-ordered call, Exchange::opened.
+/// Encoded, in a stream-ordered call with the opened ones.
 void encode_gradient(Exchange& exchange, compress::Header::Kind kind,
                      std::span<std::span<std::byte>> messages);
-/// The same in two halves: Compressor::choose, which leaves Exchange::chosen, and encode_chosen.
+/// The same in two halves: Compressor::choose, which leaves Selected, and encode_chosen.
 void choose_gradient(Exchange& exchange);
 void encode_chosen(Exchange& exchange, compress::Header::Kind kind,
                    std::span<std::span<std::byte>> messages);

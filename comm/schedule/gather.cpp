@@ -30,7 +30,7 @@ void open_others(Exchange& exchange, std::span<compress::Incoming> incoming, std
   std::copy(incoming.begin() + self + 1, incoming.end(), incoming.begin() + self);
   const auto others = exchange.exec.workspace->take<compress::MessageView>(views.size() - 1);
   (void)exchange.compressor.open_all(exchange.exec, incoming.first(others.size()), others,
-                                     exchange.status);
+                                     exchange.course.status);
   std::copy_n(others.begin(), self_rank, views.begin());
   std::copy(others.begin() + self, others.end(), views.begin() + self + 1);
 }
@@ -45,7 +45,7 @@ std::uint64_t outcome_bytes(const CostShape& shape) {
 /// sums as ((0 + m[0][i]) + m[1][i]) + ... One round; rank r sends to r+1, r+2, ... first, so that
 /// no rank is everybody's first target.
 Rounds run(Exchange& exchange) {
-  Transport& world = exchange.world;
+  Transport& world = exchange.wire.world;
   Workspace& workspace = *exchange.exec.workspace;
   const compress::Part& part = exchange.part;
   const auto ranks = static_cast<std::size_t>(world.size());
@@ -54,7 +54,7 @@ Rounds run(Exchange& exchange) {
   const Slots slots = take_slots(exchange, shape.bytes());
   const auto messages = slots.messages;
   const auto views = workspace.take<compress::MessageView>(ranks);
-  const bool stream_ordered = exchange.status != nullptr;
+  const bool stream_ordered = exchange.course.status != nullptr;
   encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1));
   const auto received = workspace.take<std::uint64_t>(ranks);
   if (needs_counts(exchange, Header::Kind::gradient)) {
@@ -69,22 +69,22 @@ Rounds run(Exchange& exchange) {
   }
   co_await world.start(exchange.exec);
 
-  const Stopwatch watch(exchange.stats.add_seconds);
+  const Stopwatch watch(exchange.wire.stats.add_seconds);
   const auto incoming = workspace.take<compress::Incoming>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
     incoming[sender] = {messages[sender].first(received[sender]),
-                        part.expect(exchange.header, shape), exchange.name_of(sender)};
+                        part.expect(exchange.header, shape), exchange.wire.name_of(sender)};
   }
   if (stream_ordered) {
-    views[self] = exchange.opened.front();
+    views[self] = std::get<Encoded>(exchange.undo).opened.front();
     open_others(exchange, incoming, self, views);
   } else {
     const std::uint16_t flags = exchange.compressor.open_all(exchange.exec, incoming, views);
-    exchange.poisoned |= (flags & Header::kPoison) != 0;
+    exchange.result.poisoned |= (flags & Header::kPoison) != 0;
   }
-  exchange.messages = views;
-  exchange.opened = views.subspan(self, 1);
-  compress::name_codings(views[self].header, exchange.stats.coding);
+  exchange.result.outcome = Terms{views};
+  std::get<Encoded>(exchange.undo).opened = views.subspan(self, 1);
+  compress::name_codings(views[self].header, exchange.wire.stats.coding);
 }
 
 }  // namespace

@@ -37,21 +37,21 @@ class UnderWay {
 }  // namespace
 
 compress::Outcome outcome_of(const Exchange& exchange) {
-  const bool partitioned = !exchange.sums.empty();
-  return {.messages = partitioned ? exchange.sums : exchange.messages,
-          .partitioned = partitioned,
-          .factor = exchange.factor,
+  return {.messages = messages_of(exchange),
+          .partitioned = std::holds_alternative<OwnerSums>(exchange.result.outcome),
+          .factor = exchange.scaling.factor,
           .fed = true,
           .elements = exchange.owned.elements,
-          .status = exchange.status};
+          .status = exchange.course.status};
 }
 
 bool write_outcome(Exchange& exchange) {
-  const kernels::Stopwatch watch(exchange.stats.add_seconds);
+  if (std::holds_alternative<WholeSum>(exchange.result.outcome)) return true;
+  const kernels::Stopwatch watch(exchange.wire.stats.add_seconds);
   const compress::Written written =
       exchange.compressor.write_outcome(exchange.exec, exchange.part, outcome_of(exchange));
-  exchange.clipped = !written.fits;
-  if (exchange.clipped) exchange.stats.clipped = 1;
+  exchange.result.clipped = !written.fits;
+  if (exchange.result.clipped) exchange.wire.stats.clipped = 1;
   return written.finite;
 }
 
@@ -61,14 +61,14 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
   bool finite = true;
   const auto go_on = [&](UnderWay::Entry entry) {
     if (entry.rounds.resume()) {
-      entry.exchange->world.progress();
+      entry.exchange->wire.world.progress();
       under_way.push(std::move(entry));
     } else {
-      finite = !entry.exchange->poisoned && write(*entry.exchange) && finite;
+      finite = !entry.exchange->result.poisoned && write(*entry.exchange) && finite;
     }
   };
   const auto depth_of = [&](std::size_t part) {
-    const int ranks = exchanges[part].world.size();
+    const int ranks = exchanges[part].wire.world.size();
     return goes_alone(*schedules[part], exchanges[part], ranks) ? 1 : kDepth;
   };
   for (std::size_t next = 0;;) {
@@ -81,12 +81,12 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     if (under_way.empty()) return finite;
     UnderWay::Entry entry = under_way.pop();
     {
-      const kernels::Stopwatch watch(entry.exchange->stats.wait_seconds);
+      const kernels::Stopwatch watch(entry.exchange->wire.stats.wait_seconds);
       Exchange& exchange = *entry.exchange;
-      if (exchange.status != nullptr) {
-        exchange.world.wait_on_stream(entry.rounds.ticket(), exchange.deadline);
+      if (exchange.course.status != nullptr) {
+        exchange.wire.world.wait_on_stream(entry.rounds.ticket(), exchange.wire.deadline);
       } else {
-        exchange.world.wait(entry.rounds.ticket(), exchange.deadline);
+        exchange.wire.world.wait(entry.rounds.ticket(), exchange.wire.deadline);
       }
     }
     go_on(std::move(entry));

@@ -8,10 +8,11 @@
 
 namespace winnow::comm {
 
-/// The outcome of a part's schedule, if the schedule has not written it itself.
+/// The messages that a part's schedule ended with, as write_outcome takes them.
 compress::Outcome outcome_of(const Exchange& exchange);
 
-/// Writes the sum of compressed messages into the elements; returns whether all of it is finite.
+/// Writes the sum of compressed messages into the elements; returns whether all of it is finite. A
+/// WholeSum is left to Schedule::write.
 bool write_outcome(Exchange& exchange);
 
 /// Runs part i through schedules[i], with `write` at its end. A few parts are under way at once:

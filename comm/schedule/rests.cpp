@@ -39,11 +39,11 @@ void keep_rests(const Schedule& schedule, const Exchange& exchange, const Exec& 
                 bool reserve) {
   const std::span<const Piece> pieces = exchange.part.pieces;
   const kernels::RestKeeper keeper =
-      keeper_among(exchange.world, exchange.part, schedule, exchange.averaged);
-  kernels::CallStatus* const status = exchange.status;
+      keeper_among(exchange.wire.world, exchange.part, schedule, exchange.scaling.averaged);
+  kernels::CallStatus* const status = exchange.course.status;
   const bool has_halves = std::ranges::any_of(
       pieces, [](const Piece& piece) { return piece.elements.type() != ElementType::float32; });
-  if (has_halves && (exchange.clipped || reserve || status != nullptr)) {
+  if (has_halves && (exchange.result.clipped || reserve || status != nullptr)) {
     exchange.compressor.keep_rests(exchange.exec, exchange.part, outcome_of(exchange),
                                    {.residuals = exchange.owned.residuals,
                                     .keeper = keeper,

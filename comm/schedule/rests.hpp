@@ -20,7 +20,7 @@ namespace winnow::comm {
 // grow by it behind all else that the call leaves there.
 
 /// The keepers among the ranks of a transport that end a part with the same sums by `schedule`.
-/// `averaged`: Exchange::averaged.
+/// `averaged`: Scaling::averaged.
 kernels::RestKeeper keeper_among(const Transport& ranks, const compress::Part& part,
                                  const Schedule& schedule, float averaged);
 
@@ -39,11 +39,11 @@ void keep_rest(const Exec& exec, const Stretch& stretch, std::uint32_t* too_larg
 /// without a wait for a device.
 template <class Keep>
 void count_clipped(const Exchange& exchange, const Keep& keep) {
-  if (exchange.too_large != nullptr) return keep(exchange.too_large);
+  if (exchange.course.too_large != nullptr) return keep(exchange.course.too_large);
   const kernels::ScratchScope scope(exchange.exec);
   std::uint32_t* const word = kernels::take_zeros<std::uint32_t>(exchange.exec, 1).data();
   keep(word);
-  if (*word != 0) exchange.stats.clipped = 1;
+  if (*word != 0) exchange.wire.stats.clipped = 1;
 }
 
 /// Keeps those of a compressed part whose schedule leaves the sums to write_outcome. `reserve`:

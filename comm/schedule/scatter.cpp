@@ -47,18 +47,18 @@ compress::Expected expect(const Exchange& exchange) {
 void keep_rest_of(const Exchange& exchange, const Piece& piece) {
   if (!is_rounded(piece)) return;
   const auto look = [&](std::uint32_t* too_large) {
-    keep_rest(exchange.exec, {piece, {.by = exchange.averaged}}, too_large);
+    keep_rest(exchange.exec, {piece, {.by = exchange.scaling.averaged}}, too_large);
   };
   if (kernels::answer(exchange.exec, look) == 0) return;
   piece.state->mark_dirty();
-  exchange.stats.clipped = 1;
+  exchange.wire.stats.clipped = 1;
 }
 
 }  // namespace
 
 Scatter::Scatter(std::span<Exchange> shards)
     : shards_(shards),
-      self_(static_cast<std::size_t>(shards.front().world.rank())),
+      self_(static_cast<std::size_t>(shards.front().wire.world.rank())),
       own_(shards[self_]),
       sum_(kernels::scratch_of(own_.exec).take<float>(own_.part.count)),
       acc_(residual_of(own_.part)) {
@@ -72,9 +72,9 @@ Scatter::Scatter(std::span<Exchange> shards)
 
 void Scatter::contribute() {
   {
-    const Stopwatch watch(own_.stats.select_seconds);
-    compress::keep(own_.exec, own_.part.pieces, own_.decay);
-    own_.in_residuals = true;
+    const Stopwatch watch(own_.wire.stats.select_seconds);
+    compress::keep(own_.exec, own_.part.pieces, own_.scaling.decay);
+    own_.undo = Accumulated{};
   }
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
     if (shard == self_) continue;
@@ -84,8 +84,8 @@ void Scatter::contribute() {
 
 /// Starts what is enqueued and returns when it is done.
 void Scatter::await() {
-  const Stopwatch watch(own_.stats.wait_seconds);
-  own_.world.wait(own_.world.start(own_.exec), own_.deadline);
+  const Stopwatch watch(own_.wire.stats.wait_seconds);
+  own_.wire.world.wait(own_.wire.world.start(own_.exec), own_.wire.deadline);
 }
 
 void Scatter::exchange() {
@@ -101,7 +101,7 @@ void Scatter::exchange() {
 }
 
 bool Scatter::sum() {
-  const Stopwatch watch(own_.stats.add_seconds);
+  const Stopwatch watch(own_.wire.stats.add_seconds);
   Workspace& workspace = *own_.exec.workspace;
   const std::size_t ranks = shards_.size();
   // What came for this rank, and what it has sent, whose poison the other ranks know.
@@ -116,14 +116,15 @@ bool Scatter::sum() {
   for (std::size_t shard = 0; shard < ranks; ++shard) {
     if (shard == self_) continue;
     const Exchange& sent = shards_[shard];
-    incoming[count++] = {sent.own.front(), expect(sent), static_cast<int>(self_)};
+    incoming[count++] = {std::get<Encoded>(sent.undo).messages.front(), expect(sent),
+                         static_cast<int>(self_)};
   }
   const std::uint16_t flags = own_.compressor.open_all(own_.exec, incoming, views);
   const auto opened = views.subspan(ranks - 1);
   for (std::size_t shard = 0, next = 0; shard < ranks; ++shard) {
-    if (shard != self_) shards_[shard].opened = opened.subspan(next++, 1);
+    if (shard != self_) std::get<Encoded>(shards_[shard].undo).opened = opened.subspan(next++, 1);
   }
-  if (!opened.empty()) compress::name_codings(opened.front().header, own_.stats.coding);
+  if (!opened.empty()) compress::name_codings(opened.front().header, own_.wire.stats.coding);
   if ((flags & Header::kPoison) != 0) return false;
 
   const auto terms = workspace.take<kernels::Term>(ranks);
@@ -134,7 +135,7 @@ bool Scatter::sum() {
   const auto placed =
       kernels::place_terms_to_sum(own_.exec, terms, coded ? own_.part.k : std::uint64_t{0});
   const kernels::PlacedSpan target{sum_};
-  const float factor = std::exchange(own_.factor, 1.0F);
+  const float factor = std::exchange(own_.scaling.factor, 1.0F);
   const auto look = [&](std::uint32_t* not_finite) {
     // acc_ does not tell: where acc is not finite, the residual stays.
     kernels::all_finite(own_.exec, elements_of(own_.part), not_finite);
@@ -143,12 +144,12 @@ bool Scatter::sum() {
                                      .factor = factor,
                                      .not_finite = not_finite});
   };
-  own_.sum = sum_;
+  own_.result.outcome = WholeSum{.sum = sum_};
   return kernels::answer(own_.exec, look) == 0;
 }
 
 void Scatter::write() {
-  const Stopwatch watch(own_.stats.add_seconds);
+  const Stopwatch watch(own_.wire.stats.add_seconds);
   kernels::copy(own_.exec, elements_of(own_.part), sum_);
   kernels::zero(own_.exec, std::as_writable_bytes(acc_));
   for (const Piece& piece : own_.part.pieces) {
@@ -176,25 +177,26 @@ std::uint64_t dense_wire_bytes(const CostShape& shape) {
 
 Rounds run_dense(Exchange& exchange) {
   const std::span<float> all = elements_of(exchange.part);
-  exchange.in_place = true;
+  exchange.undo = Overwritten{};
   {
-    const Stopwatch watch(exchange.stats.select_seconds);
+    const Stopwatch watch(exchange.wire.stats.select_seconds);
     for (const Piece& piece : exchange.part.pieces) {
       if (!has_residual(piece)) continue;
       kernels::feedback_add(exchange.exec, piece.elements.floats(), piece.residual(),
-                            exchange.decay);
+                            exchange.scaling.decay);
     }
   }
   {
-    const Stopwatch watch(exchange.stats.exchange_seconds);
-    exchange.world.reduce_scatter(exchange.exec, all, exchange.deadline);
+    const Stopwatch watch(exchange.wire.stats.exchange_seconds);
+    exchange.wire.world.reduce_scatter(exchange.exec, all, exchange.wire.deadline);
     if (kernels::reading_waits(exchange.exec)) {
-      exchange.world.wait(exchange.world.start(exchange.exec), exchange.deadline);
+      exchange.wire.world.wait(exchange.wire.world.start(exchange.exec), exchange.wire.deadline);
     }
   }
-  exchange.stats.kept += exchange.part.count;
-  const int ranks = exchange.world.size();
-  count_sent(exchange, (exchange.world.rank() + 1) % ranks,
+  exchange.result.outcome = WholeSum{.sum = all, .in_place = true};
+  exchange.wire.stats.kept += exchange.part.count;
+  const int ranks = exchange.wire.world.size();
+  count_sent(exchange, (exchange.wire.world.rank() + 1) % ranks,
              dense_wire_bytes({.ranks = ranks, .count = exchange.part.count}));
   co_return;
 }
@@ -203,10 +205,11 @@ Rounds run_dense(Exchange& exchange) {
 /// elements cannot hold it. Where nothing waited they become infinite then, as in any dense sum.
 void write_dense(Exchange& exchange, const Exec& exec) {
   const std::uint64_t shard =
-      exchange.part.count / static_cast<std::uint64_t>(exchange.world.size());
-  const auto own = elements_of(exchange.part)
-                       .subspan(shard * static_cast<std::uint64_t>(exchange.world.rank()), shard);
-  if (exchange.factor != 1) kernels::scale(exec, own, exchange.factor);
+      exchange.part.count / static_cast<std::uint64_t>(exchange.wire.world.size());
+  const auto own =
+      elements_of(exchange.part)
+          .subspan(shard * static_cast<std::uint64_t>(exchange.wire.world.rank()), shard);
+  if (exchange.scaling.factor != 1) kernels::scale(exec, own, exchange.scaling.factor);
   for (const Piece& piece : exchange.part.pieces) {
     if (!has_residual(piece)) continue;
     kernels::zero(exec, std::as_writable_bytes(piece.residual()));

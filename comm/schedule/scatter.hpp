@@ -25,7 +25,7 @@ class Scatter {
 
   /// Error feedback and selection of every shard; exchanges messages.
   void exchange();
-  /// Leaves the sum, times the factor, in Exchange::sum of the own shard, by its positions. Returns
+  /// Leaves the sum, times the factor, as WholeSum of the own shard, by its positions. Returns
   /// whether everything that this rank has seen is finite: gradients, messages and sum.
   bool sum();
   /// Once all ranks have found everything finite: writes the sum to the elements of the own shard,

@@ -116,9 +116,10 @@ void share_out(compress::Part& part, const Schedule& schedule,
 }
 
 bool goes_alone(const Schedule& schedule, const Exchange& exchange, int ranks) {
-  const bool waits = kernels::reading_waits(exchange.exec) &&
-                     (exchange.status == nullptr || schedule.waits(exchange.compressor, ranks));
-  return waits || exchange.one_by_one;
+  const bool waits =
+      kernels::reading_waits(exchange.exec) &&
+      (exchange.course.status == nullptr || schedule.waits(exchange.compressor, ranks));
+  return waits || exchange.course.one_by_one;
 }
 
 }  // namespace winnow::comm

@@ -57,10 +57,10 @@ struct Schedule {
   std::string_view summary;
   bool partitioned = false;  ///< positions have owners, who sum them
   /// Runs one part. Throws CommError or UsageError; the part's gradient is then in the residual or
-  /// in Exchange::own, and the content of the elements does not matter.
+  /// where Exchange::undo says, and the content of the elements does not matter.
   Rounds (*run)(Exchange&);
   ScheduleCosts costs = {};  ///< those of two levels follow from the inner schedule's
-  /// Writes Exchange::sum times Exchange::factor to the elements, once all parts of the bucket are
+  /// Writes a WholeSum times Scaling::factor to the elements, once all parts of the bucket are
   /// done; until then they keep the gradient, or the sum in progress. The Exec is the Exchange's,
   /// perhaps with a condition. Null: each part's sum is written when the part is done.
   void (*write)(Exchange&, const Exec&) = nullptr;
@@ -79,7 +79,7 @@ struct Schedule {
   static constexpr int kNever = std::numeric_limits<int>::max();
   int waits_from = kNever;  ///< ranks of one level from which on hosts hear what messages carry
 
-  /// Whether the host waits for the device within a call of so many ranks though Exchange::status
+  /// Whether the host waits for the device within a call of so many ranks though Course::status
   /// is set: to hear what messages carry, if the support decides that. Else it is stream-ordered.
   bool waits(const compress::Compressor& compressor, int ranks) const {
     // In two levels a sum of all goes on to the ranks of a node, of however many nodes it is.
@@ -97,8 +97,8 @@ struct Schedule {
   const Schedule& rounds_between() const { return inner != nullptr ? *inner : *this; }
 };
 
-/// compress::share_out among `ranks`, of whom this is `rank`, and the shapes of the messages that the
-/// schedule, of one level, sends of the part.
+/// compress::share_out among `ranks`, of whom this is `rank`, and the shapes of the messages that
+/// the schedule, of one level, sends of the part.
 void share_out(compress::Part& part, const Schedule& schedule,
                const compress::Compressor& compressor, int ranks, int rank);
 

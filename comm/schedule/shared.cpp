@@ -37,8 +37,8 @@ class Shared {
         workspace_(*exchange.exec.workspace),
         part_(exchange.part),
         codings_(exchange.compressor.codings()),
-        ranks_(static_cast<std::size_t>(exchange.world.size())),
-        self_(static_cast<std::size_t>(exchange.world.rank())),
+        ranks_(static_cast<std::size_t>(exchange.wire.world.size())),
+        self_(static_cast<std::size_t>(exchange.wire.world.rank())),
         most_k_(std::ranges::max(exchange.part.owner_k)),
         turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_),
         received_(workspace_.take<std::uint64_t>(ranks_)),
@@ -54,9 +54,10 @@ class Shared {
       return part_.shapes.supports[owner_of(rank)].bytes();
     });
     {
-      const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds);
+      const Stopwatch watch(&exchange_.wire.stats.select_seconds,
+                            &exchange_.wire.stats.encode_seconds);
       compressor_.select(exchange_.exec, job_of(Header::Kind::support, 0), messages_[self_]);
-      exchange_.in_residuals = true;
+      exchange_.undo = Accumulated{};
     }
     enqueue_all_gather(exchange_, messages_, received_);
   }
@@ -65,7 +66,7 @@ class Shared {
   void contribute() {
     open_supports();
     {
-      const Stopwatch watch(exchange_.stats.encode_seconds);
+      const Stopwatch watch(exchange_.wire.stats.encode_seconds);
       take_values();
     }
     messages_ = take_buffers(exchange_, [&](std::uint32_t) { return most_values_bytes(); });
@@ -81,7 +82,7 @@ class Shared {
     const std::uint64_t k = part_.owner_k[own];
     const auto terms = workspace_.take<MessageView>(ranks_);
     {
-      const Stopwatch watch(exchange_.stats.add_seconds);
+      const Stopwatch watch(exchange_.wire.stats.add_seconds);
       const std::uint16_t flags = open_values(Header::Kind::contribution, terms);
       if ((flags & Header::kPoison) != 0) exchange_.header.flags |= Header::kPoison;
       terms[self_] = view_of(taken_[own].value);
@@ -94,9 +95,8 @@ class Shared {
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
                     {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
     if (!codings_.exact()) keep_missed(supports_[own], sums);
-    messages_ = take_buffers(exchange_, [&](std::uint32_t rank) {
-      return values_bytes(owner_of(rank));
-    });
+    messages_ =
+        take_buffers(exchange_, [&](std::uint32_t rank) { return values_bytes(owner_of(rank)); });
     mark_missing();
     messages_[self_] = message;
     enqueue_all_gather(exchange_, messages_, received_);
@@ -104,16 +104,16 @@ class Shared {
 
   /// Ends round 3.
   void finish() {
-    const Stopwatch watch(exchange_.stats.add_seconds);
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
     const auto values = workspace_.take<MessageView>(ranks_);
     const std::uint16_t flags = open_values(Header::Kind::sum, values);
-    exchange_.poisoned |= (flags & Header::kPoison) != 0;
+    exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       supports_[owner] = compress::join_values(supports_[owner], values[rank_of(owner)]);
-      exchange_.stats.kept += part_.owner_k[owner];
+      exchange_.wire.stats.kept += part_.owner_k[owner];
     }
-    exchange_.sums = supports_;
-    compress::name_codings(part_.shapes.sums[0], codings_, exchange_.stats.coding);
+    exchange_.result.outcome = OwnerSums{supports_};
+    compress::name_codings(part_.shapes.sums[0], codings_, exchange_.wire.stats.coding);
   }
 
  private:
@@ -128,19 +128,19 @@ class Shared {
                             : part_.shapes.values[owner].bytes();
   }
   std::size_t most_values_bytes() const {
-    return values_bytes(static_cast<std::uint32_t>(
-        std::ranges::max_element(part_.owner_k) - part_.owner_k.begin()));
+    return values_bytes(static_cast<std::uint32_t>(std::ranges::max_element(part_.owner_k) -
+                                                   part_.owner_k.begin()));
   }
 
   /// `stage`, for random numbers, counts from the part's first.
   compress::EncodeJob job_of(Header::Kind kind, std::uint32_t stage) const {
     compress::EncodeJob job{.part = part_,
-                            .decay = exchange_.decay,
+                            .decay = exchange_.scaling.decay,
                             .header = exchange_.header,
                             .random = exchange_.random,
-                            .encode_seconds = &exchange_.stats.encode_seconds,
-                            .add_seconds = &exchange_.stats.add_seconds,
-                            .status = exchange_.status};
+                            .encode_seconds = &exchange_.wire.stats.encode_seconds,
+                            .add_seconds = &exchange_.wire.stats.add_seconds,
+                            .status = exchange_.course.status};
     job.header.kind = kind;
     job.random.stage += stage;
     return job;
@@ -151,7 +151,7 @@ class Shared {
   }
 
   void open_supports() {
-    const Stopwatch watch(exchange_.stats.add_seconds);
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::support;
     const auto incoming = workspace_.take<Incoming>(ranks_);
@@ -160,11 +160,12 @@ class Shared {
       expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
       incoming[owner] = {messages_[rank].first(received_[rank]),
-                         {expected, part_.shapes.supports[owner]}, exchange_.name_of(rank)};
+                         {expected, part_.shapes.supports[owner]},
+                         exchange_.wire.name_of(rank)};
     }
     const std::uint16_t flags =
-        compressor_.open_all(exchange_.exec, incoming, supports_, exchange_.status);
-    exchange_.poisoned |= (flags & Header::kPoison) != 0;
+        compressor_.open_all(exchange_.exec, incoming, supports_, exchange_.course.status);
+    exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
   }
 
   /// Takes this rank's values at all supports, and makes messages of them.
@@ -186,14 +187,15 @@ class Shared {
     }
     const compress::EncodeJob job = job_of(Header::Kind::contribution, 0);
     compressor_.take(exchange_.exec, job, exchange_.owned, taken);
-    taken_ = exchange_.taken = taken;  // only now: a failed call puts back what has been taken
+    taken_ = taken;
+    exchange_.undo = Accumulated{taken};  // only now: a failed call puts back what has been taken
     compressor_.code_taken(exchange_.exec, job, exchange_.owned, coded);
   }
 
   /// In a stream-ordered call nobody hears of a message that never comes. One without a header
   /// must not be taken for an older one, so its buffer holds NaN until it comes.
   void mark_missing() const {
-    if (exchange_.status == nullptr || !codings_.exact()) return;
+    if (exchange_.course.status == nullptr || !codings_.exact()) return;
     kernels::together(exchange_.exec, [&] {
       for (const std::span<std::byte> message : messages_) {
         kernels::fill(exchange_.exec, as_floats(message), std::numeric_limits<float>::quiet_NaN());
@@ -226,20 +228,20 @@ class Shared {
       expected.owner = owner_of(of_sums ? rank : self_);
       expected.count = expected.k = part_.owner_k[expected.owner];
       if (!codings_.exact()) {
-        incoming[count] = {bytes, {expected, part_.shapes.values[expected.owner]},
-                           exchange_.name_of(rank)};
+        incoming[count] = {
+            bytes, {expected, part_.shapes.values[expected.owner]}, exchange_.wire.name_of(rank)};
         senders[count++] = rank;
         continue;
       }
       if (bytes.size() != expected.k * sizeof(float)) {
-        throw CommError("rank " + std::to_string(exchange_.name_of(rank)) + " sent " +
+        throw CommError("rank " + std::to_string(exchange_.wire.name_of(rank)) + " sent " +
                         std::to_string(bytes.size()) + " bytes of values at a support that takes " +
                         std::to_string(expected.k * sizeof(float)));
       }
       views[rank] = view_of(as_floats(bytes));
     }
     const std::uint16_t flags = compressor_.open_all(exchange_.exec, incoming.first(count),
-                                                     opened.first(count), exchange_.status);
+                                                     opened.first(count), exchange_.course.status);
     for (std::size_t i = 0; i < count; ++i) views[senders[i]] = opened[i];
     return flags;
   }
@@ -308,11 +310,11 @@ double pass_bytes(const CostShape& shape) {
 Rounds run(Exchange& exchange) {
   Shared part(exchange);
   part.pick();
-  co_await exchange.world.start(exchange.exec);
+  co_await exchange.wire.world.start(exchange.exec);
   part.contribute();
-  co_await exchange.world.start(exchange.exec);
+  co_await exchange.wire.world.start(exchange.exec);
   part.sum();
-  co_await exchange.world.start(exchange.exec);
+  co_await exchange.wire.world.start(exchange.exec);
   part.finish();
 }
 

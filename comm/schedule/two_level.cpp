@@ -32,12 +32,12 @@ class TwoLevel {
   explicit TwoLevel(Exchange& exchange)
       : exchange_(exchange),
         workspace_(*exchange.exec.workspace),
-        rails_(*exchange.rails),
-        shards_(exchange.shards->of_rail),
-        folded_(exchange.shards->folded),
-        inner_schedule_(*exchange.shards->inner),
+        rails_(*exchange.levels.rails),
+        shards_(exchange.levels.shards->of_rail),
+        folded_(exchange.levels.shards->folded),
+        inner_schedule_(*exchange.levels.shards->inner),
         locals_(rails_.locals()),
-        self_(exchange.world.rank()),
+        self_(exchange.wire.world.rank()),
         gathered_(workspace_.take<Gathered>(shards_.size())),
         inner_(workspace_.take<Exchange>(shards_.size())),
         messages_(workspace_.take<std::span<MessageView>>(shards_.size())),
@@ -54,7 +54,7 @@ class TwoLevel {
   /// Starts round 1: sends gradients to the servers on this node.
   void collect() {
     fold_in_strays();
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    const Stopwatch watch(exchange_.wire.stats.exchange_seconds);
     const std::size_t locals = locals_.size();
     const auto local =
         static_cast<std::size_t>(std::ranges::find(locals_, self_) - locals_.begin());
@@ -66,7 +66,7 @@ class TwoLevel {
 
   /// Ends round 1 and starts round 2: adds this node's gradients and sends them on between nodes.
   void sum() {
-    const Stopwatch watch(exchange_.stats.add_seconds);
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
     expect_all_whole();
     save_residuals();
     open_headers();
@@ -78,21 +78,20 @@ class TwoLevel {
       if (!serves(rail)) continue;
       add_gradients(rail);
       const std::uint16_t number = number_of(rail);
-      Exchange& inner =
-          *std::construct_at(&inner_[rail], Exchange{.world = *rails_.transport(rail),
-                                                     .compressor = exchange_.compressor,
-                                                     .exec = exchange_.exec,
-                                                     .deadline = exchange_.deadline,
-                                                     .ring = exchange_.ring,
-                                                     .decay = exchange_.decay,
-                                                     .factor = 1,
-                                                     .part = shard.part,
-                                                     .header = exchange_.header,
-                                                     .random = exchange_.random,
-                                                     .stats = exchange_.stats,
-                                                     .status = exchange_.status,
-                                                     .names = rails_.ranks(rail),
-                                                     .one_outcome = true});
+      Exchange& inner = *std::construct_at(
+          &inner_[rail], Exchange{.wire = {.world = *rails_.transport(rail),
+                                           .deadline = exchange_.wire.deadline,
+                                           .stats = exchange_.wire.stats,
+                                           .names = rails_.ranks(rail)},
+                                  .compressor = exchange_.compressor,
+                                  .exec = exchange_.exec,
+                                  .scaling = {.decay = exchange_.scaling.decay, .factor = 1},
+                                  .course = {.ring = exchange_.course.ring,
+                                             .status = exchange_.course.status,
+                                             .one_outcome = true},
+                                  .part = shard.part,
+                                  .header = exchange_.header,
+                                  .random = exchange_.random});
       inner.header.part = number;
       inner.header.count = shard.part.count;
       inner.header.k = shard.part.k;
@@ -121,9 +120,7 @@ class TwoLevel {
 
   /// Whether a round before the third tells the node how long the rails' outcomes are: how many
   /// elements sums have, and the bytes of messages that have travelled.
-  bool needs_counts() const {
-    return comm::needs_counts(exchange_, header_of_outcome(0, 0).kind);
-  }
+  bool needs_counts() const { return comm::needs_counts(exchange_, header_of_outcome(0, 0).kind); }
   Counts count() {
     const bool is_sum = header_of_outcome(0, 0).kind == Header::Kind::partial;
     Counts counts(exchange_, is_sum ? "elements" : "bytes", shards_.size() * outcomes());
@@ -135,9 +132,8 @@ class TwoLevel {
           continue;
         }
         const Exchange& inner = inner_[rail];
-        const MessageView& outcome =
-            inner_schedule_.partitioned ? inner.sums[sender] : inner.messages[sender];
-        const std::uint64_t* const size = inner.united.size;
+        const MessageView& outcome = messages_of(inner)[sender];
+        const std::uint64_t* const size = size_of_union(rail);
         const auto word = size != nullptr
                               ? std::as_bytes(std::span(size, 1))
                               : counts.word_of(is_sum ? outcome.header.k : outcome.bytes.size());
@@ -152,24 +148,25 @@ class TwoLevel {
   /// What came of it.
   void take_counts(const Counts& counts) {
     told_ = workspace_.take<std::uint64_t>(shards_.size() * outcomes());
-    const Stopwatch watch(exchange_.stats.add_seconds);
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
     auto next = counts.theirs().begin();
     for (std::size_t rail = 0, list = 0; rail < shards_.size(); ++rail) {
       for (std::size_t sender = 0; !serves(rail) && sender < outcomes(); ++sender) {
         told_[rail * outcomes() + sender] = *next++;
       }
-      if (!serves(rail) || inner_[rail].united.size == nullptr) continue;
+      if (!serves(rail) || size_of_union(rail) == nullptr) continue;
+      Terms& terms = std::get<Terms>(inner_[rail].result.outcome);
       const auto sum = workspace_.take<MessageView>(1);
-      sum[0] = exchange_.compressor.settle(exchange_.exec, inner_[rail].united,
+      sum[0] = exchange_.compressor.settle(exchange_.exec, terms.united,
                                            counts.own<std::uint64_t>(list++).front(),
-                                           exchange_.status);
-      inner_[rail].messages = sum;
+                                           exchange_.course.status);
+      terms.messages = sum;
     }
   }
 
   /// Starts round 3: sends the rails' outcomes to this node.
   void share() {
-    Stats& stats = exchange_.stats;
+    Stats& stats = exchange_.wire.stats;
     const Stopwatch watch(&stats.exchange_seconds, &stats.encode_seconds);
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       count_turn(rail);
@@ -183,14 +180,14 @@ class TwoLevel {
               take_outcome_buffer(rail, sender).first(bytes_of_outcome(rail, sender));
           views[sender] = {};
           views[sender].bytes = buffer;
-          exchange_.world.recv(buffer, server, &received_[rail][sender]);
+          exchange_.wire.world.recv(buffer, server, &received_[rail][sender]);
         }
         continue;
       }
       const Exchange& inner = inner_[rail];
       shards_[rail].owned = inner.owned;
-      exchange_.poisoned |= inner.poisoned;
-      std::ranges::copy(inner_schedule_.partitioned ? inner.sums : inner.messages, views.begin());
+      exchange_.result.poisoned |= inner.result.poisoned;
+      std::ranges::copy(messages_of(inner), views.begin());
       if (locals_.size() > 1) pack(rail);
       for (const MessageView& view : views) send_to_node(view.bytes);
     }
@@ -198,26 +195,27 @@ class TwoLevel {
 
   /// Ends round 3.
   void finish() {
-    const Stopwatch watch(exchange_.stats.add_seconds);
+    const Stopwatch watch(exchange_.wire.stats.add_seconds);
     open_outcomes();
-    if (exchange_.poisoned) return;
-    exchange_.sum = scratch_.first(exchange_.part.count);
+    if (exchange_.result.poisoned) return;
+    const std::span<float> sum = scratch_.first(exchange_.part.count);
+    exchange_.result.outcome = WholeSum{.sum = sum};
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       compress::Part& part = shards_[rail].part;
       for (std::size_t i = 0; i < part.pieces.size(); ++i) {
         const Shard::Place& place = shards_[rail].places[i];
         part.pieces[i].elements =
-            exchange_.sum.subspan(whole(place).base + place.begin, part.pieces[i].elements.size());
+            sum.subspan(whole(place).base + place.begin, part.pieces[i].elements.size());
       }
       const auto written =
           exchange_.compressor.write_outcome(exchange_.exec, part,
                                              {.messages = messages_[rail],
                                               .partitioned = inner_schedule_.partitioned,
-                                              .factor = exchange_.factor,
-                                              .status = exchange_.status});
-      exchange_.poisoned |= !written.finite;
+                                              .factor = exchange_.scaling.factor,
+                                              .status = exchange_.course.status});
+      exchange_.result.poisoned |= !written.finite;
     }
-    exchange_.factor = 1;
+    exchange_.scaling.factor = 1;
   }
 
  private:
@@ -237,7 +235,7 @@ class TwoLevel {
   bool serves(std::size_t rail) const { return rails_.transport(rail) != nullptr; }
   const Piece& whole(const Shard::Place& place) const { return exchange_.part.pieces[place.piece]; }
   std::uint16_t number_of(std::size_t rail) const {
-    return exchange_.shards->number(exchange_.header.part, rail);
+    return exchange_.levels.shards->number(exchange_.header.part, rail);
   }
   /// This rank's gradient at piece i of a shard.
   std::span<const float> outgoing(const Shard& shard, std::size_t i) const {
@@ -303,6 +301,12 @@ class TwoLevel {
     if (message.shape) return message.shape->bytes();
     return told_.empty() ? shape_of_outcome(rail, sender).bytes() : told(rail, sender);
   }
+  /// How many elements the union has that a rail ended with, which only the device knows yet; or
+  /// null.
+  const std::uint64_t* size_of_union(std::size_t rail) const {
+    const Terms* const terms = std::get_if<Terms>(&inner_[rail].result.outcome);
+    return terms != nullptr ? terms->united.size : nullptr;
+  }
   /// What its server has told of it.
   std::uint64_t told(std::size_t rail, std::uint32_t sender) const {
     return told_[rail * outcomes() + sender];
@@ -314,16 +318,16 @@ class TwoLevel {
   }
   /// Encodes as messages what a rail has ended with in another form.
   void pack(std::size_t rail) const {
-    const Stopwatch watch(exchange_.stats.encode_seconds);
+    const Stopwatch watch(exchange_.wire.stats.encode_seconds);
     for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
       MessageView& view = messages_[rail][sender];
       if (!view.bytes.empty()) continue;
       const bool is_union = view.header.kind == Header::Kind::partial;  // of sound messages alone
-      if (exchange_.status != nullptr && !view.index.empty() && !is_union) {
-        compress::bound_index(exchange_.exec, view, *exchange_.status);
+      if (exchange_.course.status != nullptr && !view.index.empty() && !is_union) {
+        compress::bound_index(exchange_.exec, view, *exchange_.course.status);
       }
       exchange_.compressor.pack(exchange_.exec, view, take_outcome_buffer(rail, sender),
-                                exchange_.status);
+                                exchange_.course.status);
     }
   }
   std::span<std::byte> take_outcome_buffer(std::size_t rail, std::uint32_t sender) const {
@@ -345,7 +349,7 @@ class TwoLevel {
     }
     const auto views = workspace_.take<MessageView>(most).first(count);
     (void)exchange_.compressor.open_all(exchange_.exec, incoming.first(count), views,
-                                        exchange_.status);
+                                        exchange_.course.status);
   }
 
   /// Opens what the servers on this node sent of their shards.
@@ -361,8 +365,8 @@ class TwoLevel {
       }
     }
     const std::uint16_t flags = exchange_.compressor.open_all(
-        exchange_.exec, incoming.first(count), opened.first(count), exchange_.status);
-    exchange_.poisoned |= (flags & Header::kPoison) != 0;
+        exchange_.exec, incoming.first(count), opened.first(count), exchange_.course.status);
+    exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
     auto next = opened.begin();
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (serves(rail)) continue;
@@ -412,7 +416,7 @@ class TwoLevel {
   /// feedback(gradient, residual) as its gradient. The residual stays until the sum is written.
   /// Sends a copy of the gradient if its memory may not be sent from.
   void fold_in_strays() {
-    const Stopwatch watch(exchange_.stats.select_seconds);
+    const Stopwatch watch(exchange_.wire.stats.select_seconds);
     // Taken in any case, so that no later call allocates; touched only if needed.
     const auto buffer = take_floats(exchange_.part.count);
     const Workspace& scratch = kernels::scratch_of(exchange_.exec);
@@ -425,7 +429,7 @@ class TwoLevel {
       const auto folded = buffer.subspan(piece.base, piece.elements.size());
       kernels::copy(exchange_.exec, std::as_writable_bytes(folded), piece.elements.bytes());
       if (folded_[i] != 0) {
-        kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.decay);
+        kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.scaling.decay);
       }
       outgoing_[i] = folded;
     }
@@ -436,7 +440,7 @@ class TwoLevel {
       if (rails_.server(rail) != server) continue;
       const auto header = take_header();
       (void)compress::seal(exchange_.exec, header_of_gradient(rail), compress::header_alone(), {},
-                           header, exchange_.compressor.codings(), {}, exchange_.status);
+                           header, exchange_.compressor.codings(), {}, exchange_.course.status);
       send(exchange_, header, server);
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
         send(exchange_, std::as_bytes(outgoing(shards_[rail], i)), server);
@@ -460,7 +464,7 @@ class TwoLevel {
   void receive_whole(std::span<std::byte> buffer, int sender) {
     Receipt& receipt = *receipts_++;
     receipt = {.expected = buffer.size(), .bytes = 0, .sender = sender};
-    exchange_.world.recv(buffer, sender, &receipt.bytes);
+    exchange_.wire.world.recv(buffer, sender, &receipt.bytes);
   }
   void expect_all_whole() const {
     for (const Receipt& receipt : std::span(all_receipts_.data(), receipts_)) {
@@ -500,7 +504,7 @@ class TwoLevel {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (serves(rail)) pieces += shards_[rail].places.size();
     }
-    const auto saved = workspace_.take<SavedResidual>(pieces);
+    const auto saved = workspace_.take<ResidualsChanged::Stretch>(pieces);
     std::size_t at = 0;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (!serves(rail)) continue;
@@ -513,7 +517,7 @@ class TwoLevel {
         saved[at].before = buffer;
       }
     }
-    exchange_.saved = saved;
+    exchange_.undo = ResidualsChanged{saved};
   }
 
   Exchange& exchange_;
@@ -551,11 +555,11 @@ class TwoLevel {
 ///      one, with uncoded values. Where a gradient decides how long it is, and sizes do not travel
 ///      with messages, the server first tells its node.
 /// So position i sums over nodes in the inner schedule's order, and each node's term over its ranks
-/// in rank order. Leaves Exchange::sum; the elements keep the gradient.
+/// in rank order. Ends with a WholeSum; the elements keep the gradient.
 Rounds run(Exchange& exchange) {
   TwoLevel part(exchange);
   part.collect();
-  co_await exchange.world.start(exchange.exec);
+  co_await exchange.wire.world.start(exchange.exec);
   part.sum();
   while (part.go_on()) co_await part.ticket();
   if (part.needs_counts()) {
@@ -564,7 +568,7 @@ Rounds run(Exchange& exchange) {
     part.take_counts(counts);
   }
   part.share();
-  co_await exchange.world.start(exchange.exec);
+  co_await exchange.wire.world.start(exchange.exec);
   part.finish();
 }
 
@@ -572,14 +576,15 @@ Rounds run(Exchange& exchange) {
 void keep_rests(const Exchange& exchange, const Exec& exec) {
   count_clipped(exchange, [&](std::uint32_t* too_large) {
     kernels::together(exec, [&] {
-      for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
-        const Shard& shard = exchange.shards->of_rail[rail];
-        const Transport* const servers = exchange.rails->transport(rail);
+      for (std::size_t rail = 0; rail < exchange.levels.shards->of_rail.size(); ++rail) {
+        const Shard& shard = exchange.levels.shards->of_rail[rail];
+        const Transport* const servers = exchange.levels.rails->transport(rail);
         kernels::RestKeeper keeper = kernels::RestKeeper::nobody();
         if (servers != nullptr) {
-          keeper = keeper_among(*servers, shard.part, *exchange.shards->inner, exchange.averaged);
+          keeper = keeper_among(*servers, shard.part, *exchange.levels.shards->inner,
+                                exchange.scaling.averaged);
         }
-        for (const Piece& piece : shard.part.pieces) {  // which view Exchange::sum
+        for (const Piece& piece : shard.part.pieces) {  // which view the sum
           if (is_rounded(piece)) keep_rest(exec, {piece, keeper}, too_large);
         }
       }
@@ -590,20 +595,20 @@ void keep_rests(const Exchange& exchange, const Exec& exec) {
 /// Writes the sum, which includes the factor, to the elements. Clears the residual that travelled
 /// in round 1, and keeps what balanced or shared leaves, and what elements cannot hold.
 void write(Exchange& exchange, const Exec& exec) {
-  for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
-    const Shard& shard = exchange.shards->of_rail[rail];
-    if (exchange.rails->transport(rail) != nullptr) {
+  for (std::size_t rail = 0; rail < exchange.levels.shards->of_rail.size(); ++rail) {
+    const Shard& shard = exchange.levels.shards->of_rail[rail];
+    if (exchange.levels.rails->transport(rail) != nullptr) {
       compress::keep_left(exec, shard.part, shard.owned);
       continue;
     }
     for (std::size_t i = 0; i < shard.places.size(); ++i) {
-      if (exchange.shards->folded[shard.places[i].piece] == 0) continue;
+      if (exchange.levels.shards->folded[shard.places[i].piece] == 0) continue;
       kernels::fill(exec, shard.part.pieces[i].residual(), 0);
     }
   }
   keep_rests(exchange, exec);
   for (const Piece& piece : exchange.part.pieces) {
-    const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
+    const auto sum = sum_of(exchange).subspan(piece.base, piece.elements.size());
     kernels::copy(exec, piece.elements.bytes(), std::as_bytes(sum));
   }
   for (const Piece& piece : exchange.part.pieces) {

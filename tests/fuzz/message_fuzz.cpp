@@ -79,8 +79,7 @@ bool check_open(const Exec& exec, std::span<const std::byte> message,
     const compress::MessageView view = compress::open(exec, message, expected, 0, codings);
     std::vector<std::uint64_t> words(message.size() / 8);
     const auto again = std::as_writable_bytes(std::span(words));
-    const compress::Shape shape =
-        compress::shape_of(view.header.count, view.header.k, codings);
+    const compress::Shape shape = compress::shape_of(view.header.count, view.header.k, codings);
     const auto layout = compress::lay_out(shape, again);
     if (!view.coded.empty()) {
       std::memcpy(layout.value_part.data(), view.coded.data(), view.coded.size());

@@ -191,17 +191,14 @@ TEST(HostMessages, AgreeOnACall) {
 /// A part whose messages lie in device memory and whose sizes are open.
 struct PartOnDevice {
   explicit PartOnDevice(Transport& world)
-      : exchange{.world = world,
+      : exchange{.wire = {.world = world, .deadline = soon(), .stats = stats},
                  .compressor = *compressor,
                  .exec = exec,
-                 .deadline = soon(),
-                 .ring = 0,
-                 .decay = 1,
-                 .factor = 1,
+                 .scaling = {.decay = 1, .factor = 1},
+                 .course = {.ring = 0},
                  .part = part,
                  .header = {},
-                 .random = {},
-                 .stats = stats} {}
+                 .random = {}} {}
   PartOnDevice(const PartOnDevice&) = delete;
   PartOnDevice& operator=(const PartOnDevice&) = delete;
 
@@ -219,8 +216,8 @@ struct PartOnDevice {
   comm::Exchange exchange;
 };
 
-/// Every rank tells every other rank how long a message will be, in words of device memory, and brings
-/// a list of its own to the host.
+/// Every rank tells every other rank how long a message will be, in words of device memory, and
+/// brings a list of its own to the host.
 void expect_counts(Transport& world) {
   PartOnDevice on_device(world);
   comm::Exchange& exchange = on_device.exchange;
@@ -250,7 +247,7 @@ void expect_counts(Transport& world) {
       }
     }
   }
-  EXPECT_EQ(exchange.stats.wire_bytes, world.bytes_sent());
+  EXPECT_EQ(exchange.wire.stats.wire_bytes, world.bytes_sent());
 }
 
 TEST(Counts, TravelInDeviceMemoryOverNccl) {
@@ -287,7 +284,7 @@ TEST(Counts, AreWaitedForNoLongerThanTheDeadline) {
     const std::jthread rescue([&world, over = ended.get_future()] {
       if (over.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) world.abort("");
     });
-    exchange.deadline = Deadline::after(std::chrono::milliseconds(100));
+    exchange.wire.deadline = Deadline::after(std::chrono::milliseconds(100));
     EXPECT_THAT([&] { counts.finish(); },
                 ThrowsMessage<CommError>(HasSubstr("waited for the counts of messages")));
     ended.set_value();

@@ -11,8 +11,8 @@
 namespace winnow::comm {
 
 // Words of a device that a host reads within a call, copied in the order of exec.stream. Copies are
-// in exec.pinned_workspace: a copy to memory that is not page-locked would block the host, without a
-// deadline, until the stream has passed it. UsageError if Winnow was built without CUDA.
+// in exec.pinned_workspace: a copy to memory that is not page-locked would block the host, without
+// a deadline, until the stream has passed it. UsageError if Winnow was built without CUDA.
 
 /// Enqueues a copy of words in device memory, and returns where it will be.
 std::span<const std::byte> copy_to_host(const Exec& exec, std::span<const std::byte> bytes);
