@@ -23,7 +23,7 @@
 #include "comm/transport/bridge/carrier.hpp"
 #include "comm/transport/bridge/staging.hpp"
 #include "comm/transport/growing.hpp"
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "tests/gpu/device_memory.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/gate.hpp"

@@ -14,7 +14,7 @@
 
 #include "comm/transport/local/local.hpp"
 #include "comm/transport/one_of_many.hpp"
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks_job.hpp"
 #include "tests/harness/sanitized.hpp"

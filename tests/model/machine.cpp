@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/transport/simulated/fiber.hpp"
+#include "lab/simulated/fiber.hpp"
 
 namespace winnow::tests {
 

@@ -6,7 +6,7 @@
 
 #include "comm/plan/checked_options.hpp"
 #include "comm/plan/planner.hpp"
-#include "comm/predict/prediction.hpp"
+#include "lab/predict/prediction.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "tools/winnow/commands.hpp"
 #include "tools/winnow/format.hpp"

@@ -7,7 +7,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/bucket.hpp"
-#include "comm/predict/prediction.hpp"
+#include "lab/predict/prediction.hpp"
 #include "comm/schedule/schedule.hpp"
 
 namespace winnow::tests {

@@ -10,9 +10,9 @@
 #include <vector>
 #include <winnow/winnow.hpp>
 
-#include "comm/predict/prediction.hpp"
+#include "lab/predict/prediction.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "compress/compressor.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/sanitized.hpp"

@@ -17,7 +17,7 @@
 #include <winnow/topology.hpp>
 
 #include "comm/schedule/schedule.hpp"
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "compress/compressor.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"

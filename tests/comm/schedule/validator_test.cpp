@@ -17,7 +17,7 @@
 #include <winnow/winnow.hpp>
 
 #include "comm/schedule/schedule.hpp"
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "compress/compressor.hpp"
 #include "tests/harness/sanitized.hpp"
 #include "tests/laws/reference.hpp"

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 
 #include <cmath>
 #include <string>
@@ -8,7 +8,7 @@
 
 #include "comm/transport/expect.hpp"
 #include "comm/transport/ring.hpp"
-#include "comm/transport/simulated/simulation.hpp"
+#include "lab/simulated/simulation.hpp"
 #include "topology/words.hpp"
 
 namespace winnow::comm {

@@ -9,7 +9,7 @@
 #include <winnow/topology.hpp>
 
 #include "comm/transport/fifo.hpp"
-#include "comm/transport/simulated/timetable.hpp"
+#include "lab/simulated/timetable.hpp"
 #include "topology/link_model.hpp"
 
 namespace winnow::comm {

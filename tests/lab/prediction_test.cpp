@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Predictions against the costs that schedules state, and against closed forms.
-#include "comm/predict/prediction.hpp"
+#include "lab/predict/prediction.hpp"
 
 #include <gtest/gtest.h>
 

@@ -17,11 +17,11 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/failure_latch.hpp"
-#include "comm/transport/simulated/fiber.hpp"
-#include "comm/transport/simulated/links.hpp"
-#include "comm/transport/simulated/pool.hpp"
-#include "comm/transport/simulated/simulated.hpp"
-#include "comm/transport/simulated/timetable.hpp"
+#include "lab/simulated/fiber.hpp"
+#include "lab/simulated/links.hpp"
+#include "lab/simulated/pool.hpp"
+#include "lab/simulated/simulated.hpp"
+#include "lab/simulated/timetable.hpp"
 #include "comm/transport/ticket_queue.hpp"
 
 namespace winnow::comm {

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/simulated/simulation.hpp"
+#include "lab/simulated/simulation.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include <winnow/exec.hpp>
 #include <winnow/workspace.hpp>
 
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "compress/message.hpp"
 #include "kernels/dispatch/bodies.hpp"
 

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/predict/counted.hpp"
+#include "lab/predict/counted.hpp"
 
 #include <sys/mman.h>
 

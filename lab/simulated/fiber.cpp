@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #undef _FORTIFY_SOURCE  // its longjmp() mistakes another stack for a destroyed frame
-#include "comm/transport/simulated/fiber.hpp"
+#include "lab/simulated/fiber.hpp"
 
 #include <cxxabi.h>
 #include <dlfcn.h>

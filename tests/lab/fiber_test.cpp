@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/simulated/fiber.hpp"
+#include "lab/simulated/fiber.hpp"
 
 #include <gtest/gtest.h>
 

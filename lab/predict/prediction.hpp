@@ -9,7 +9,7 @@
 #include <winnow/topology.hpp>
 
 #include "comm/schedule/schedule.hpp"
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "topology/link_model.hpp"
 
 namespace winnow::comm {

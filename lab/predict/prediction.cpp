@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/predict/prediction.hpp"
+#include "lab/predict/prediction.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -9,7 +9,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/planner.hpp"
-#include "comm/predict/counted.hpp"
+#include "lab/predict/counted.hpp"
 #include "comm/schedule/pipeline.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Promises of simulated ranks beyond those of all transports: times with a closed form, equal in
 // every run, and an error for whatever would hang or get lost.
-#include "comm/transport/simulated/simulated.hpp"
+#include "lab/simulated/simulated.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/simulated/links.hpp"
+#include "lab/simulated/links.hpp"
 
 #include <algorithm>
 

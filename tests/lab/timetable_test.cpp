@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/simulated/timetable.hpp"
+#include "lab/simulated/timetable.hpp"
 
 #include <gtest/gtest.h>
 
