@@ -5,9 +5,9 @@
 #include <winnow/exec.hpp>
 #include <winnow/workspace.hpp>
 
-#include "lab/simulated/simulated.hpp"
 #include "compress/message.hpp"
 #include "kernels/dispatch/bodies.hpp"
+#include "lab/simulated/simulated.hpp"
 
 namespace winnow::comm {
 

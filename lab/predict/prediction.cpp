@@ -9,12 +9,12 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/planner.hpp"
-#include "lab/predict/counted.hpp"
 #include "comm/schedule/pipeline.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
+#include "lab/predict/counted.hpp"
 
 namespace winnow::comm {
 

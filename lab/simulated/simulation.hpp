@@ -17,12 +17,12 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/failure_latch.hpp"
+#include "comm/transport/ticket_queue.hpp"
 #include "lab/simulated/fiber.hpp"
 #include "lab/simulated/links.hpp"
 #include "lab/simulated/pool.hpp"
 #include "lab/simulated/simulated.hpp"
 #include "lab/simulated/timetable.hpp"
-#include "comm/transport/ticket_queue.hpp"
 
 namespace winnow::comm {
 

@@ -6,8 +6,8 @@
 
 #include "comm/plan/checked_options.hpp"
 #include "comm/plan/planner.hpp"
-#include "lab/predict/prediction.hpp"
 #include "comm/schedule/schedule.hpp"
+#include "lab/predict/prediction.hpp"
 #include "tools/winnow/commands.hpp"
 #include "tools/winnow/format.hpp"
 #include "tools/winnow/recipes.hpp"

@@ -7,8 +7,8 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/bucket.hpp"
-#include "lab/predict/prediction.hpp"
 #include "comm/schedule/schedule.hpp"
+#include "lab/predict/prediction.hpp"
 
 namespace winnow::tests {
 namespace {

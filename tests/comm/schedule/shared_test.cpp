@@ -10,10 +10,10 @@
 #include <vector>
 #include <winnow/winnow.hpp>
 
-#include "lab/predict/prediction.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "lab/simulated/simulated.hpp"
 #include "compress/compressor.hpp"
+#include "lab/predict/prediction.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/sanitized.hpp"
 #include "tests/laws/reference.hpp"

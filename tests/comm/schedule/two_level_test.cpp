@@ -17,8 +17,8 @@
 #include <winnow/topology.hpp>
 
 #include "comm/schedule/schedule.hpp"
-#include "lab/simulated/simulated.hpp"
 #include "compress/compressor.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"

@@ -17,8 +17,8 @@
 #include <winnow/winnow.hpp>
 
 #include "comm/schedule/schedule.hpp"
-#include "lab/simulated/simulated.hpp"
 #include "compress/compressor.hpp"
+#include "lab/simulated/simulated.hpp"
 #include "tests/harness/sanitized.hpp"
 #include "tests/laws/reference.hpp"
 
