@@ -39,6 +39,11 @@ void Counts::receive(int peer, std::uint64_t most) {
   exchange_.wire.world.recv(std::as_writable_bytes(words_.subspan(receipts_++, 1)), peer, nullptr);
 }
 
+void Counts::take_own(std::span<const std::byte> word, std::uint64_t most) {
+  expected_[receipts_] = {.peer = exchange_.wire.world.rank(), .most = most};
+  kernels::copy(exchange_.exec, std::as_writable_bytes(words_.subspan(receipts_++, 1)), word);
+}
+
 void Counts::bring(std::span<const std::byte> list) {
   own_[lists_++] = list;
 }

@@ -25,8 +25,8 @@ class Counts {
     number,  ///< of 64 bits
     range,   ///< 32 bits each: where a list begins and where it ends
   };
-  /// `unit`: what is counted, in the text of errors. With room for so many calls of receive, and of
-  /// bring.
+  /// `unit`: what is counted, in the text of errors. With room for so many calls of receive and
+  /// take_own, and of bring.
   Counts(Exchange& exchange, std::string_view unit, std::size_t room, Form form = Form::number);
 
   /// A number of the host as a word to send.
@@ -35,13 +35,15 @@ class Counts {
   void send(std::span<const std::byte> word, int peer);
   /// Enqueues the receipt of a count that is at most `most`.
   void receive(int peer, std::uint64_t most);
+  /// Likewise a word of this rank itself, which no message brings.
+  void take_own(std::span<const std::byte> word, std::uint64_t most);
   /// Brings a list of this rank to the host, too.
   void bring(std::span<const std::byte> list);
 
   Ticket start();
   /// Ends what was started. CommError for a count that is too large, and at the deadline.
   void finish();
-  /// What came, in the order of receive.
+  /// What came, in the order of receive and take_own.
   std::span<const std::uint64_t> theirs() const { return theirs_.first(receipts_); }
   /// A list of this rank, in the order of bring.
   template <class Word>

@@ -126,18 +126,18 @@ class TwoLevel {
     Counts counts(exchange_, is_sum ? "elements" : "bytes", shards_.size() * outcomes());
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       for (std::uint32_t sender = 0; sender < outcomes(); ++sender) {
+        const std::uint64_t most =
+            is_sum ? header_of_outcome(rail, sender).k : shape_of_outcome(rail, sender).bytes();
         if (!serves(rail)) {
-          counts.receive(rails_.server(rail), is_sum ? header_of_outcome(rail, sender).k
-                                                     : shape_of_outcome(rail, sender).bytes());
+          counts.receive(rails_.server(rail), most);
           continue;
         }
-        const Exchange& inner = inner_[rail];
-        const MessageView& outcome = messages_of(inner)[sender];
+        const MessageView& outcome = messages_of(inner_[rail])[sender];
         const std::uint64_t* const size = size_of_union(rail);
         const auto word = size != nullptr
                               ? std::as_bytes(std::span(size, 1))
                               : counts.word_of(is_sum ? outcome.header.k : outcome.bytes.size());
-        if (size != nullptr) counts.bring(word);
+        counts.take_own(word, most);
         for (const int local : locals_) {
           if (local != self_) counts.send(word, local);
         }
@@ -147,18 +147,13 @@ class TwoLevel {
   }
   /// What came of it.
   void take_counts(const Counts& counts) {
-    told_ = workspace_.take<std::uint64_t>(shards_.size() * outcomes());
+    told_ = counts.theirs();
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
-    auto next = counts.theirs().begin();
-    for (std::size_t rail = 0, list = 0; rail < shards_.size(); ++rail) {
-      for (std::size_t sender = 0; !serves(rail) && sender < outcomes(); ++sender) {
-        told_[rail * outcomes() + sender] = *next++;
-      }
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (!serves(rail) || size_of_union(rail) == nullptr) continue;
       Terms& terms = std::get<Terms>(inner_[rail].result.outcome);
       const auto sum = workspace_.take<MessageView>(1);
-      sum[0] = exchange_.compressor.settle(exchange_.exec, terms.united,
-                                           counts.own<std::uint64_t>(list++).front(),
+      sum[0] = exchange_.compressor.settle(exchange_.exec, terms.united, told(rail, 0),
                                            exchange_.course.status);
       terms.messages = sum;
     }
@@ -534,7 +529,7 @@ class TwoLevel {
   std::span<std::span<MessageView>> messages_;
   std::span<std::span<std::uint64_t>> received_;  // their bytes
   std::span<std::span<const float>> outgoing_;    // by piece
-  std::span<std::uint64_t> told_ = {};  // of outcomes by rail, then by sender, if they were told
+  std::span<const std::uint64_t> told_;  // of outcomes, by rail, then by sender; if they were told
   std::span<float> scratch_;
   std::span<Receipt> all_receipts_;
   Receipt* receipts_ = nullptr;  // the next of them

@@ -315,8 +315,8 @@ def case_attach_refuses():
     ddp = DistributedDataParallel(network())
     winnow.torch.attach(ddp, **COMPRESSED)
     sharded = zero(ddp.parameters(), winnow.torch.SGD, lr=0.1, model=ddp)
-    plain(ddp, 0)
-    refused(("ZeroRedundancyOptimizer", "attach_hsdp"), sharded.step)
+    refused(("ZeroRedundancyOptimizer", "attach_hsdp"), lambda: plain(ddp, 0))
+    del sharded
 
     ddp = DistributedDataParallel(network())
     winnow.torch.attach(ddp, **COMPRESSED)

@@ -16,6 +16,7 @@ from winnow.torch.state import State
 from winnow.torch.twins import Twins
 from winnow.torch.unapplied import unapplied_of, watch_sums
 from winnow.torch.uneven import rescale_of
+from winnow.torch.warn import warn
 from winnow.torch.watch import states, step_anyway, watch
 
 Attached = Union[torch.nn.Module, State]  # a model that Winnow is attached to, or its state
@@ -69,6 +70,9 @@ def attach(ddp, optimizer=None, compressor=None, *, anyway=False, **options):
         return state
     inner = _unwrap(optimizer)
     recipe = expect_recipe(inner, anyway)
+    if not any(p is parameter for group in inner.param_groups for p in group["params"]
+               for parameter in ddp.parameters()):
+        raise UsageError(f"this {type(inner).__name__} moves no parameter of the model")
     state = states.get(ddp)
     if state is None:
         state = state_for(ddp, recipe, compressor, options)
@@ -181,12 +185,18 @@ def state_of(model: Attached) -> State:
 def skip_step(model: Attached) -> None:
     """In place of an optimizer's step that is left out, on all ranks: by the gradients that were
     reduced last no step will be made. From the second call on this undoes what they did to the
-    residuals, for which the reducer keeps a copy of them from the first call on; at the first, what
-    was not sent of these gradients still comes later. So call it once before training, where steps
-    will be left out."""
+    residuals and to second moments, of which copies are kept from the first call on; at the first, what
+    was not sent of these gradients still comes later, and second moments know of them. So call it once
+    before training, where steps will be left out."""
     state = state_of(model)
     if state.marks.undoes:
         state.discard()
+        for parameter, mark in state.marks.items():
+            if (owner := mark.owner()) is not None:
+                owner.undo(parameter, mark)
+    elif state.marks:
+        warn("skip", "the first call of winnow.torch.skip_step leaves traces of the gradients that it skips, in "
+             "what waits and in second moments; later ones leave none. Call it once before training")
     state.marks.undoes = True
     state.marks.clear()
     if (unapplied := unapplied_of(state)) is not None:

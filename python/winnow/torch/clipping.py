@@ -84,6 +84,11 @@ def _follow_scalers() -> None:
                     *arguments: Any) -> Any:
         moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
         ours = [pair for pair in _marked() if id(pair[0]) in moved and pair[1].fits(pair[0])]
+        owners = {mark.owner() for _, mark in ours} - {None}
+        if any(not owner.state.follows_scaler for owner in owners) and inv_scale.item() != 1:
+            raise UsageError(f"{type(optimizer).__name__} under a GradScaler that the model does not follow: what "
+                             "waits is in units of the scaled loss. Call winnow.torch.attach_scaler(model, "
+                             "scaler) before training")
         found = unscale(self, optimizer, inv_scale, *arguments)
         for parameter, mark in ours:
             mark.unscaled(parameter, inv_scale)

@@ -19,6 +19,7 @@ from winnow.torch.place import reals
 from winnow.torch.shards import (Shard, expect_sharded_alone, groups_of, lie_as_reduced, parameters_of,
                                  shards_of)
 from winnow.torch.state import State
+from winnow.torch.unapplied import unapplied_of, watch_shards
 
 _OPERATIONS = {dist.ReduceOp.AVG: "average", dist.ReduceOp.SUM: "sum"}
 
@@ -109,6 +110,8 @@ class ReduceScatter:
         norms = self._prepare(reduced, flat, input_tensor.dtype) if state.is_prepared else None
         together = [shard.parameter for shard in reduced.shards] or parameters_of(self.module())
         state.note_together(reduced.id, name, together)
+        if (unapplied := unapplied_of(state)) is not None and norms is None:
+            unapplied.reduce([parameter for parameter in together if parameter.requires_grad])
         state.overlap.count(name)
         with named(f"module '{name}'"), torch.profiler.record_function(ACTIVITY):
             with state.place_at(flat.device).in_turn(), state.overlap.blocking():
@@ -135,6 +138,7 @@ class ReduceScatter:
             raise UsageError(f"module '{self.name}' reduces {kind}, divided by {factors.pop() or ranks}: an "
                              "optimizer of winnow.torch takes averages of float32 or bfloat16, without "
                              "set_gradient_divide_factor")
+        state.expect_moved([shard.parameter for shard in reduced.shards])
         return state.prepare([shard.parameter for shard in reduced.shards], reduced.columns(flat), flat)
 
 
@@ -184,4 +188,5 @@ def attach_fsdp(model: FSDPModule, compressor: str = "topk:0.01", **options: Any
     state.serve(reductions)
     state.release = lambda: None  # they ask the state
     remember(model, state)
+    watch_shards(state)
     return state

@@ -1,7 +1,7 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """The communication hook of DistributedDataParallel."""
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -35,10 +35,17 @@ class BucketReducer:
 
     def start(self, state: "State", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Reduces a bucket. Its future has the buffer then, or the error."""
-        buffer = bucket.buffer()
+        buffer, parameters = bucket.buffer(), bucket.parameters()
+        if buffer.layout != torch.strided:
+            names = listed(state.name_of(parameter) for parameter in parameters)
+            raise UsageError(f"the gradient of {names} is sparse, which Winnow does not reduce: make the layer "
+                             "without sparse=True, or leave this model to torch's own sums")
         place = state.place_at(buffer.device)
-        reducer, segments, future = state.reducer, self._segments(state, bucket), place.future()
-        parameters, gradients = bucket.parameters(), gradients_of(bucket)
+        reducer, future = state.reducer, place.future()
+        if state.marks.automatic is None:
+            state.expect_moved(parameters)
+        segments = self._segments(state, bucket, state.unmoved(parameters))
+        gradients = gradients_of(bucket)
         state.overlap.count(bucket.index())
         if state.finds_unused:
             used = _used(state, gradients, segments)
@@ -80,32 +87,35 @@ class BucketReducer:
                 else:
                     future.wait()
 
-    def _segments(self, state: "State", bucket: dist.GradBucket) -> Any:
-        """A bucket's parameters as the library takes them. Only addresses change from step to
-        step."""
+    def _segments(self, state: "State", bucket: dist.GradBucket, unmoved: FrozenSet[int]) -> Any:
+        """A bucket's parameters as the library takes them. Only addresses change from step to step, and
+        which of them State.unmoved says."""
         buffer, parameters = bucket.buffer(), bucket.parameters()
         base = buffer.data_ptr()
-        key = (bucket.index(), buffer.dtype, tuple(map(id, parameters)))
+        key = (bucket.index(), buffer.dtype, tuple(map(id, parameters)), unmoved)
         if key not in self._layouts:
-            self._layouts[key] = _layout(state, bucket)
+            self._layouts[key] = _layout(state, bucket, unmoved)
         natives, offsets = self._layouts[key]
         for native, offset in zip(natives, offsets):
             native.data = base + offset
         return natives
 
 
-def _layout(state: "State", bucket: dist.GradBucket) -> Tuple[Any, List[int]]:
+def _layout(state: "State", bucket: dist.GradBucket, unmoved: FrozenSet[int]) -> Tuple[Any, List[int]]:
     buffer, parameters, spans = bucket.buffer(), bucket.parameters(), spans_of(bucket)
     kind = str(buffer.dtype).removeprefix("torch.")
     if kind not in ELEMENT_TYPES:
         names = listed(state.name_of(p) for p in parameters)
         raise UsageError(f"a bucket of {kind} ({names}): must be one of {', '.join(ELEMENT_TYPES)}")
     natives = (_library.Segment * len(parameters))()
-    for native, parameter, span in zip(natives, parameters, spans):
+    for place, (native, parameter, span) in enumerate(zip(natives, parameters, spans)):
         number = state.parameter_id(parameter)
         name = state.given_name(parameter)
+        is_exempt = place in unmoved
+        if is_exempt:  # another one, so that buckets with it are planned anew
+            number = id_of(f"unmoved {number}")
         native.__init__(type=ELEMENT_TYPES[kind], id=number, count=span.count, dimensions=parameter.dim(),
-                        rate=1.0, name=name.encode() if name else None)
+                        rate=1.0, name=name.encode() if name else None, exempt=is_exempt)
     return natives, [span.offset * buffer.element_size() for span in spans]
 
 

@@ -18,6 +18,7 @@ from winnow.torch.place import local, reals
 from winnow.torch.shards import (Shard, expect_apart, expect_sharded_alone, groups_of, parameters_of,
                                  shards_of)
 from winnow.torch.state import State
+from winnow.torch.unapplied import unapplied_of, watch_shards
 
 
 class ShardedState(State):
@@ -55,12 +56,15 @@ class ShardedState(State):
             if not whole or output.dtype == torch.float16:
                 raise UsageError(f"a parameter of module '{prefix}' has no gradient or another type, or "
                                  "gradients are float16: an optimizer of winnow.torch takes neither")
+            self.expect_moved([shard.parameter for shard in shards])
             norms = self.prepare_shards(shards, gradients, output) if shards else []
         segments = [Segment(gradient, id_of(shard.name), shard.name, shard.parameter.dim())
                     for shard, gradient in zip(shards, gradients)]
         if not whole:  # other parameters, other counts, other ids
             segments = [Segment(output, id_of(f"{prefix}/{output.numel()}"), prefix, 2)]
             self.note_together(segments[0].id, prefix, together)
+        if (unapplied := unapplied_of(self)) is not None and not self.is_prepared:
+            unapplied.reduce([shard.parameter for shard in shards])
         self.overlap.count(prefix)
         with self.place_at(output.device).in_turn(), torch.profiler.record_function(ACTIVITY):
             with self.overlap.blocking():
@@ -147,4 +151,5 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
 
     state.release = release
     remember(model, state)
+    watch_shards(state)
     return state

@@ -2,28 +2,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an optimizer must know of the passes since its last step."""
 import weakref
-from typing import Any, Iterable, List, MutableMapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, MutableMapping, Optional, Tuple
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from winnow._library import UsageError
 from winnow.torch.norms import Clip, Norms
-from winnow.torch.place import local
+from winnow.torch.place import local, reals
 
-_Stamp = Optional[Tuple[int, int]]
+_Stamp = Optional[Tuple[int, int, Optional[int]]]
 
 
-def _stamp_of(gradient: Optional[torch.Tensor]) -> _Stamp:
-    """Changes with each write to a gradient, and with another one in its place."""
-    return None if gradient is None else (local(gradient).data_ptr(), gradient._version)
+def looks_closely(count: int) -> bool:
+    """Whether the pass with this number is one of those in which writes are looked for that torch does
+    not count, by .data or a view in numpy: the first few, and then seldom, since all is read for it."""
+    return count < 4 or count % 64 == 0
+
+
+def content_of(tensor: torch.Tensor) -> int:
+    """Of its bits: other content has another one, but for rare cases."""
+    bits = reals(local(tensor.detach())).contiguous().view(-1)
+    return int(bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[
+        bits.element_size()]).sum(dtype=torch.int64))
+
+
+def _stamp_of(gradient: Optional[torch.Tensor], closely: bool) -> _Stamp:
+    """Changes with each write to a gradient that torch counts, with another one in its place, and where
+    one looks closely with its content."""
+    if gradient is None:
+        return None
+    return local(gradient).data_ptr(), gradient._version, content_of(gradient) if closely else None
 
 
 class Mark:
     """Of one parameter, whose gradient was prepared and reduced, and waits for its step."""
 
-    def __init__(self, owner: Any, norms: Norms, number: int, is_foreseen: bool):
+    def __init__(self, owner: Any, norms: Norms, number: int, is_foreseen: bool, rate: float):
         self.owner = weakref.ref(owner)  # who has prepared it
+        self.rate = rate  # the learning rate in the update
+        self.before: Dict[str, Optional[torch.Tensor]] = {}  # moments, if skip_step may want them
         self.norms, self.number = norms, number  # of its bucket, and which of its parameters this is
         self.is_foreseen = is_foreseen  # it is multiplied by what its clipping was thought to be
         self.stamp: _Stamp = None  # of p.grad when the pass was over
@@ -33,11 +51,11 @@ class Mark:
 
     def fits(self, parameter: torch.Tensor) -> bool:
         """Whether p.grad is still what the pass has left there."""
-        return self.stamp is None or self.stamp == _stamp_of(parameter.grad)
+        return self.stamp is None or self.stamp == _stamp_of(parameter.grad, self.stamp[2] is not None)
 
     def unscaled(self, parameter: torch.Tensor, factor: torch.Tensor) -> None:
         """A GradScaler has multiplied p.grad."""
-        self.factor, self.stamp = factor, _stamp_of(parameter.grad)
+        self.factor, self.stamp = factor, _stamp_of(parameter.grad, False)
 
 
 class Marks:
@@ -47,6 +65,8 @@ class Marks:
         # No parameter is held: its hooks may reach the model, which holds the State.
         self._marks: MutableMapping[torch.Tensor, Mark] = WeakTensorKeyDictionary()
         self._pass = -1  # torch's number of the backward pass at whose end gradients are stamped
+        self._awaited = False  # the end of a pass that looks ahead, for the same
+        self._passes = 0  # at whose end gradients were stamped
         self.is_first = True  # no step has applied any
         self.ahead = False  # the weights are inside of look_ahead now
         self.looked = False  # some pass has been inside of look_ahead
@@ -100,15 +120,28 @@ class Marks:
         self._marks.clear()
 
     def _stamp_at_the_end(self) -> None:
-        number = torch._C._current_graph_task_id()
-        if number == self._pass:
+        if self.automatic is not None and self.automatic.in_backward:
+            self._awaited = True  # of the pass around those that re-entrant checkpoints run
             return
-        self._pass = number
+        number = torch._C._current_graph_task_id()
+        if number != self._pass:
+            self._pass = number
+            self._stamp_later()
+
+    def pass_ends(self) -> None:
+        """A backward pass that looked ahead has come to its end, in a callback of the engine."""
+        if self._awaited:
+            self._awaited = False
+            self._stamp_later()
+
+    def _stamp_later(self) -> None:
         queue = torch.autograd.Variable._execution_engine.queue_callback
 
         def stamp() -> None:
+            closely = looks_closely(self._passes)
+            self._passes += 1
             for parameter, mark in self.items():
                 if mark.stamp is None:
-                    mark.stamp = _stamp_of(parameter.grad)
+                    mark.stamp = _stamp_of(parameter.grad, closely)
 
         queue(lambda: queue(stamp))  # behind what DistributedDataParallel queues for p.grad

@@ -41,7 +41,9 @@ class Norms:
 
     def __init__(self, number: int, buffer: torch.Tensor, parameters: int,
                  shards: Optional[dist.ProcessGroup] = None):
-        as_here = {"dtype": torch.float32, "device": buffer.device}
+        # Of the type that travels with the bucket: the library takes buckets of one type beside gradients'.
+        kind = buffer.dtype if buffer.dtype == torch.float64 else torch.float32
+        as_here = {"dtype": kind, "device": buffer.device}
         seeded = torch.Generator().manual_seed(number % 2**63)
         signs = torch.randint(0, 2, (-(-buffer.numel() // WIDTH),), generator=seeded, device="cpu")
         self._signs = (2 * signs - 1).to(**as_here)
@@ -62,11 +64,11 @@ class Norms:
         for begin in range(0, whole, _ROWS):
             rows = min(_ROWS, whole - begin)
             some = buffer[begin * WIDTH:(begin + rows) * WIDTH].view(rows, WIDTH)
-            self._sketch.add_(self._signs[begin:begin + rows] @ some.float())
+            self._sketch.add_(self._signs[begin:begin + rows] @ some.to(self._signs.dtype))
         rest = buffer[whole * WIDTH:]
         if rest.numel() > 0:
             self._sketch[:rest.numel()].add_(rest * self._signs[-1])
-        norms = torch._foreach_norm([reals(gradient) for gradient in gradients], 2, dtype=torch.float32)
+        norms = torch._foreach_norm([reals(gradient) for gradient in gradients], 2, dtype=self.own.dtype)
         torch.stack(norms, out=self._squares)
         self._squares.square_()
         self._foreseen.fill_(1)
@@ -103,7 +105,8 @@ class Norms:
     @property
     def native(self) -> _library.Segment:
         """What travels, as the library takes it."""
-        return _library.Segment(type=ELEMENT_TYPES["float32"], id=self.id, count=self.reduced.numel(),
+        kind = str(self.reduced.dtype).removeprefix("torch.")
+        return _library.Segment(type=ELEMENT_TYPES[kind], id=self.id, count=self.reduced.numel(),
                                 data=self.reduced.data_ptr(), dimensions=1, rate=1.0, exempt=1)
 
     def square(self, parameters: Sequence[int]) -> torch.Tensor:

@@ -37,7 +37,8 @@ class Pairing:
         _pairings[optimizer] = self
         serve(state.marks)
         state.prepare_by(weakref.WeakMethod(self.prepare),
-                         None if twins is None else weakref.WeakMethod(self.leave))
+                         None if twins is None else weakref.WeakMethod(self.leave),
+                         weakref.WeakMethod(self.moves))
         if twins is not None:
             twins.move_with(weakref.WeakMethod(self.reaches))
         # Whether a GradScaler leaves gradients alone, and found_inf in the optimizer.
@@ -57,6 +58,15 @@ class Pairing:
         return [(parameter, *self.rule.reach(group)) for group in self._optimizer().param_groups
                 for parameter in group["params"]]
 
+    def moves(self) -> Set[int]:
+        """The id() of each parameter."""
+        return {id(p) for group in self._optimizer().param_groups for p in group["params"]}
+
+    def come_last(self) -> None:
+        """Other hooks before the optimizer's step, also later ones, run before this one's, which hides
+        gradients."""
+        self._optimizer()._optimizer_step_pre_hooks.move_to_end(self._handles[0].id)
+
     @torch.no_grad()
     def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor],
                 norms: Norms) -> None:
@@ -64,6 +74,7 @@ class Pairing:
         if self.state.lossless:
             return
         optimizer, scale = self._optimizer(), self.scale
+        self._expect_known(optimizer)
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         for number, (parameter, gradient) in enumerate(zip(parameters, gradients)):
             group = groups.get(id(parameter))
@@ -71,16 +82,38 @@ class Pairing:
                 continue
             moments = optimizer.state[parameter]
             clip = norms.expected(moments[CLIP]) if CLIP in moments else clips_of_torch.pop(parameter, None)
+            mark = Mark(self, norms, number, clip is not None, float(group["lr"]))
             if torch._C._current_graph_task_id() != -1:  # else a rank that has joined stands in
-                self.state.marks.add(parameter, self.state.name_of(parameter),
-                                     Mark(self, norms, number, clip is not None))
+                self.state.marks.add(parameter, self.state.name_of(parameter), mark)
             if clip is not None:
                 norms.clip(number, gradient, clip)
             if UPDATES not in moments:
                 self.rule.to_updates(group, moments, scale)
             if self.state.takes_whole:
                 moments.update((name, whole(moments.get(name), parameter)) for name in self.rule.of_one_rank)
+            if self.state.marks.undoes:
+                mark.before = self._moments_to_undo(moments)
             self.rule.prepare(group, parameter, moments, gradient, scale)
+
+    def _expect_known(self, optimizer: torch.optim.Optimizer) -> None:
+        """UsageError for settings that were changed since to what the rule does not know."""
+        for group in optimizer.param_groups:
+            self.rule.check(optimizer, group)
+
+    def _moments_to_undo(self, moments: Dict[str, Any]) -> Dict[str, Optional[torch.Tensor]]:
+        """Copies of what the rule's preparation changes."""
+        return {name: moments[name].clone() if name in moments else None
+                for name in self.rule.changed_by_preparation}
+
+    @torch.no_grad()
+    def undo(self, parameter: torch.Tensor, mark: Mark) -> None:
+        """The moments are as before the pass that has set the mark."""
+        moments = self._optimizer().state[parameter]
+        for name, before in mark.before.items():
+            if before is not None:
+                moments[name] = before
+            elif name in moments:
+                moments[name].zero_()
 
     def _before_step(self, optimizer: torch.optim.Optimizer, arguments: Tuple[Any, ...],
                      keywords: Dict[str, Any]) -> Optional[Tuple[Tuple[Any, ...], Dict[str, Any]]]:
@@ -113,18 +146,27 @@ class Pairing:
             del optimizer.found_inf  # a scaler that gets an exception leaves it behind
             raise UsageError(f"{type(optimizer).__name__} behind Winnow under a GradScaler: use bf16 "
                              "without one")
+        self._expect_known(optimizer)
+        if self.state.lossless:
+            self._to_gradients(optimizer)
         marks, parameters = self.state.marks, [p for group in optimizer.param_groups for p in group["params"]]
         for parameter in parameters:
             marks.expect_untouched(parameter, self.state.name_of(parameter))
         marked = {id(p): mark for p in parameters if (mark := marks.take(p)) is not None}
-        self._expect_moments_of_all(optimizer, set(marked))
+        unused = self._unused(optimizer, marked)
+        self._expect_moments_of_all(optimizer, {*marked, *unused})
         self._clip_what_waits(list(marked.values()))
         for group in optimizer.param_groups:
             with_gradient = [p for p in group["params"] if p.grad is not None]
-            prepared = [p for p in with_gradient if id(p) in marked]
+            prepared = [p for p in with_gradient if id(p) in marked or id(p) in unused]
             if prepared:
                 for parameter in prepared:
-                    self._clip(parameter, optimizer.state[parameter], marked[id(parameter)])
+                    moments = optimizer.state[parameter]
+                    if id(parameter) in unused:
+                        self.rule.prepare(group, parameter, moments, local(parameter.grad), self.scale)
+                        continue
+                    self._follow_rate(group, parameter, marked[id(parameter)])
+                    self._clip(parameter, moments, marked[id(parameter)])
                 self.rule.step(group, prepared, [optimizer.state[p] for p in prepared])
             for parameter in prepared:
                 self._hidden.append((parameter, parameter.grad))
@@ -133,6 +175,25 @@ class Pairing:
                 moments = optimizer.state.get(parameter)
                 if parameter.grad is not None and moments and UPDATES in moments:
                     self.rule.to_gradients(group, moments, self.scale)
+
+    def _unused(self, optimizer: torch.optim.Optimizer, marked: Dict[int, Mark]) -> Set[int]:
+        """The id() of parameters whose gradient was zero on all ranks, so that it was not reduced."""
+        if not self.state.finds_unused:
+            return set()
+        return {id(p) for group in optimizer.param_groups for p in group["params"]
+                if p.grad is not None and id(p) not in marked and UPDATES in optimizer.state.get(p, ())
+                and not local(p.grad).any()}
+
+    def _follow_rate(self, group: Dict[str, Any], parameter: torch.Tensor, mark: Mark) -> None:
+        """Multiplies what is reduced, an update, by what has come to the learning rate since."""
+        rate = float(group["lr"])
+        if rate == mark.rate:
+            return
+        if mark.rate == 0:
+            raise UsageError(f"the learning rate of {self.state.name_of(parameter)} was 0 in the backward pass "
+                             f"and is {rate} in optimizer.step(): set it before the backward pass, whose "
+                             "gradients it multiplies")
+        local(parameter.grad).mul_(rate / mark.rate)
 
     def _clip_what_waits(self, marked: List[Mark]) -> None:
         """After the model's first step, whose clipping was not foreseen: all that waits is of its
@@ -179,15 +240,7 @@ class Pairing:
         """From here on the optimizer makes torch's own steps, equal ones on all ranks. Collective."""
         self._show()
         optimizer = self._optimizer()
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                moments = optimizer.state.get(parameter)
-                if moments:
-                    moments.pop(CLIP, None)
-                if moments and UPDATES in moments:
-                    for name in self.rule.of_one_rank:
-                        _average(local(moments[name]), self.state.group)
-                    self.rule.to_gradients(group, moments, self.scale)
+        self._to_gradients(optimizer)
         for handle in self._handles:
             handle.remove()
         if self._scales_itself is None:
@@ -196,13 +249,25 @@ class Pairing:
             optimizer._step_supports_amp_scaling = self._scales_itself
         del _pairings[optimizer]
 
+    def _to_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Moments for torch's own steps, equal on all ranks. Collective where ranks have their own."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                moments = optimizer.state.get(parameter)
+                if moments:
+                    moments.pop(CLIP, None)
+                if moments and UPDATES in moments:
+                    for name in self.rule.of_one_rank:
+                        average(local(moments[name]), self.state.group)
+                    self.rule.to_gradients(group, moments, self.scale)
+
     def _show(self) -> None:
         for parameter, gradient in self._hidden:
             parameter.grad = gradient
         self._hidden.clear()
 
 
-def _average(tensor: torch.Tensor, group: Optional[dist.ProcessGroup]) -> None:
+def average(tensor: torch.Tensor, group: Optional[dist.ProcessGroup]) -> None:
     """tensor = its mean over the ranks of the group, the same bits on all."""
     mean = tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True,
                      memory_format=torch.contiguous_format)

@@ -99,6 +99,7 @@ def read(folder: str, state: State) -> bool:
 
 def _wanted(folder: str, state: State, owner: Owner) -> List[Owner]:
     """The files that this rank reads."""
+    exchange(state.group, lambda: None)  # all have written what they were about to write
     everyone = exchange(state.group, lambda: (owner, _owners_in(folder)))
     known = {one for _, found in everyone for one in found}
     groups = {one.group for one in known}

@@ -35,6 +35,7 @@ class Rule(abc.ABC):
     # Whether updates are in proportion to gradients, so that a GradScaler can take its scale out of them.
     unscales = True
     of_one_rank: Tuple[str, ...] = ()  # the moments that differ between ranks
+    changed_by_preparation: Tuple[str, ...] = ()
 
     @abc.abstractmethod
     def check(self, optimizer: torch.optim.Optimizer, group: Group) -> None:
@@ -134,6 +135,7 @@ class Adam(Rule):
 
     unscales = False
     of_one_rank = ("exp_avg_sq",)
+    changed_by_preparation = ("exp_avg_sq", "step")
 
     def check(self, optimizer: torch.optim.Optimizer, group: Group) -> None:
         if group["amsgrad"] or group["maximize"]:

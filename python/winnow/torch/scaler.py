@@ -107,4 +107,5 @@ def attach_scaler(model: Attached, scaler: torch.amp.GradScaler) -> None:
     if scaler not in _followers:
         _followers[scaler] = _Follower(scaler)
     _followers[scaler].states.add(state)
+    state.follows_scaler = True
     state.loss_scale = scaler.get_scale

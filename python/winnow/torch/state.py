@@ -16,13 +16,14 @@ from winnow.torch.checkpoint import (BEGINNING, Owner, expect_one_step, names_in
 from winnow.torch.hook import BucketReducer
 from winnow.torch.marks import Marks
 from winnow.torch.meeting import timeout_of
-from winnow.torch.names import id_of, unwrapped, warn_of_unmatched
+from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
 from winnow.torch.norms import Norms
 from winnow.torch.overlap import Overlap
 from winnow.torch.place import Place, place_of
 
 Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor], Optional[Norms]], None]
 Leave = Callable[[], None]
+Moves = Callable[[], Set[int]]
 
 
 class _Preparing(NamedTuple):
@@ -30,6 +31,7 @@ class _Preparing(NamedTuple):
 
     prepare: Callable[[], Optional[Prepare]]
     leave: Optional[Callable[[], Optional[Leave]]]
+    moves: Optional[Callable[[], Optional[Moves]]]
 
 
 class State:
@@ -53,6 +55,8 @@ class State:
         self.stream_priority = integer(stream_priority, "stream_priority", -2**31, 2**31 - 1)
         self.nccl = dict(nccl or {})
         self.group, self.timeout = group, None if timeout is None else number(timeout, "timeout")
+        if self.timeout is not None and not self.timeout > 0:
+            raise UsageError(f"timeout is {timeout}: must be seconds above 0")
         self._forget()
 
     def _forget(self) -> None:
@@ -70,6 +74,7 @@ class State:
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
         self.release: Optional[Callable[[], None]] = None  # gives the sums back to torch
         self.is_detached = False
+        self.follows_scaler = False  # attach_scaler has set loss_scale
 
     def __getstate__(self) -> Dict[str, Any]:
         return {name: getattr(self, name)
@@ -185,11 +190,33 @@ class State:
         return "enable=0" in words or not {"compressor=none", "compressor=topk:1"}.isdisjoint(words)
 
     def prepare_by(self, prepare: Callable[[], Optional[Prepare]],
-                   leave: Optional[Callable[[], Optional[Leave]]] = None) -> None:
+                   leave: Optional[Callable[[], Optional[Leave]]] = None,
+                   moves: Optional[Callable[[], Optional[Moves]]] = None) -> None:
         """From here on prepare()(parameters, gradients, norms) may first change this rank's gradients, as
         long as prepare(), a weak reference, is not None. leave()(), if given, ends that when the model
-        is detached, and is collective; without it detach refuses while prepare() lives."""
-        self._preparing.append(_Preparing(prepare, leave))
+        is detached, and is collective; without it detach refuses while prepare() lives. moves()(): the id()
+        of each parameter that it moves."""
+        self._preparing.append(_Preparing(prepare, leave, moves))
+
+    def unmoved(self, parameters: Sequence[torch.Tensor]) -> FrozenSet[int]:
+        """The places of those that no optimizer of Winnow moves, in a model of which some do: nobody
+        brings their gradients into the units of updates. Nothing of them may wait."""
+        if self.lossless:
+            return frozenset()
+        alive = [moves() for moves in (one.moves() for one in self._preparing if one.moves is not None)
+                 if moves is not None]
+        return frozenset(place for place, parameter in enumerate(parameters)
+                         if alive and not any(id(parameter) in moved for moved in alive))
+
+    def expect_moved(self, parameters: Sequence[torch.Tensor]) -> None:
+        """UsageError if there are such."""
+        unmoved = self.unmoved(parameters)
+        if unmoved:
+            names = listed(self.name_of(parameters[place]) for place in sorted(unmoved))
+            raise UsageError(
+                f"no optimizer of winnow.torch moves {names} on this rank, whose gradients are reduced: give them to "
+                "the one that moves the others, or freeze them by requires_grad_(False). ZeroRedundancyOptimizer, "
+                "which gives each rank some parameters, does not go with it: shard by attach_hsdp")
 
     @property
     def is_prepared(self) -> bool:

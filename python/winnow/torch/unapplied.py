@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums that no step of torch's optimizer applies. What was not sent of them would come later."""
 import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
+from winnow.torch.place import local
 from winnow.torch.state import State
 
 
@@ -63,14 +64,50 @@ class Unapplied:
         if state is None or state.lossless:
             return
         self.clear()  # said once
-        raise UsageError(
-            f"the gradient of {state.name_of(first)} was reduced and then thrown away, without "
-            "optimizer.step(): what was not sent of it would be applied later. Run passes whose gradients "
-            "you throw away inside ddp.no_sync(), forward and backward; call winnow.torch.skip_step(ddp) "
-            "in place of a step that you leave out, or attach_scaler if a GradScaler does")
+        raise _error(state.name_of(first))
 
 
-_unapplied: "weakref.WeakKeyDictionary[State, Unapplied]" = weakref.WeakKeyDictionary()
+def _error(name: str) -> UsageError:
+    return UsageError(
+        f"the gradient of {name} was reduced and then thrown away, without "
+        "optimizer.step(): what was not sent of it would be applied later. Run passes whose gradients "
+        "you throw away inside ddp.no_sync(), forward and backward; call winnow.torch.skip_step(ddp) "
+        "in place of a step that you leave out, or attach_scaler if a GradScaler does")
+
+
+class UnappliedShards:
+    """Likewise of a model whose parameters are sharded, and get their gradients from FSDP."""
+
+    def __init__(self, state: State):
+        self._state, self._stepped = weakref.ref(state), False
+        self._versions: Dict[int, int] = {}  # id() of a parameter -> its version when its gradient was reduced
+        self.clear()
+
+    def clear(self) -> None:
+        self._pass = -1
+
+    def step(self) -> None:
+        self._stepped = True
+        self.clear()
+
+    def reduce(self, parameters: Sequence[torch.Tensor]) -> None:
+        """The sums of these wait from here on, before FSDP gives them to the parameters."""
+        state, number = self._state(), torch._C._current_graph_task_id()
+        thrown_away = [p for p in parameters if p.grad is None
+                       and self._versions.get(id(p)) == local(p)._version]
+        if self._stepped and self._pass not in (-1, number) and thrown_away and not state.lossless:
+            self.clear()
+            raise _error(state.name_of(thrown_away[0]))
+        self._pass = number
+        self._versions.update((id(p), local(p)._version) for p in parameters)
+
+
+_unapplied: "weakref.WeakKeyDictionary[State, Union[Unapplied, UnappliedShards]]" = weakref.WeakKeyDictionary()
+
+
+def watch_shards(state: State) -> None:
+    """From here on what is reduced by `state` for a sharded model must be applied."""
+    _unapplied[state] = UnappliedShards(state)
 
 
 def watch_sums(ddp: DistributedDataParallel, state: State) -> None:
@@ -78,6 +115,6 @@ def watch_sums(ddp: DistributedDataParallel, state: State) -> None:
     _unapplied[state] = Unapplied(ddp, state)
 
 
-def unapplied_of(state: State) -> Optional[Unapplied]:
+def unapplied_of(state: State) -> "Optional[Union[Unapplied, UnappliedShards]]":
     """None where an optimizer that is attached knows more."""
     return _unapplied.get(state)

@@ -9,8 +9,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
-from winnow.torch.pairing import Pairing, pairing_of
-from winnow.torch.rules import Adam, as_of_torch, default_scale, recipe_of
+from winnow.torch.pairing import Pairing, average, pairing_of
+from winnow.torch.place import local
+from winnow.torch.rules import UPDATES, Adam, as_of_torch, default_scale, recipe_of
 from winnow.torch.state import State
 from winnow.torch.unapplied import unapplied_of
 from winnow.torch.untied import expect_tied
@@ -38,6 +39,8 @@ def watch() -> None:
         _expect_whole(optimizer)
         if pairing is None:
             _convert(optimizer)
+        else:
+            pairing.come_last()
         for state in list(states.values()):
             if state.names_any(moved):
                 _check(optimizer, pairing, state)
@@ -61,7 +64,11 @@ def _convert(optimizer: torch.optim.Optimizer) -> None:
     ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            as_of_torch(recipe.rule, group, optimizer.state.get(parameter), default_scale(ranks))
+            moments = optimizer.state.get(parameter)
+            if ranks > 1 and moments and UPDATES in moments:
+                for name in recipe.rule.of_one_rank:  # else replicas would go apart
+                    average(local(moments[name]), None)
+            as_of_torch(recipe.rule, group, moments, default_scale(ranks))
 
 
 def _check(optimizer: torch.optim.Optimizer, pairing: "Pairing | None", state: State) -> None:
