@@ -75,12 +75,12 @@ ShortestPartial shortest_partial(std::uint64_t count, std::uint64_t k, const Cod
 void plan_partial(Part& part, int ranks, const Codings& codings) {
   const auto is_it = [&](const PartialShape& known) { return known.ranks == ranks; };
   if (ranks == 1 || std::ranges::any_of(part.shapes.partials, is_it)) return;
-  const bool same_positions = codings.drawn();
-  const std::uint64_t most =
-      same_positions ? part.k : std::min(static_cast<std::uint64_t>(ranks) * part.k, part.count);
-  const auto [k, shape] = shortest_partial(part.count, most, codings);
-  part.shapes.partials.push_back(
-      {.ranks = ranks, .most_k = same_positions ? part.k : k, .longest = shape});
+  const std::uint64_t most = std::min(static_cast<std::uint64_t>(ranks) * part.k, part.count);
+  const auto [k, shape] =
+      codings.drawn()  // all of the same positions
+          ? ShortestPartial{part.k, shape_of(part.count, part.k, partial_codings(codings))}
+          : shortest_partial(part.count, most, codings);
+  part.shapes.partials.push_back({.ranks = ranks, .most_k = k, .longest = shape});
 }
 
 Header partial_header(const Header& header, const Part& part, int ranks) {

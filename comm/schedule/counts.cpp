@@ -18,14 +18,13 @@ Counts::Counts(Exchange& exchange, std::string_view unit, std::size_t room, Form
     : exchange_(exchange),
       unit_(unit),
       form_(form),
-      words_(kernels::scratch_of(exchange.exec).take<std::uint64_t>(room)),
+      words_(kernels::scratch_of(exchange.exec).take<std::uint64_t>(2 * room)),
       expected_(exchange.exec.workspace->take<Receipt>(room)),
       theirs_(exchange.exec.workspace->take<std::uint64_t>(room)),
       own_(exchange.exec.workspace->take<std::span<const std::byte>>(room)) {}
 
 std::span<const std::byte> Counts::word_of(std::uint64_t count) {
-  const auto word =
-      std::as_writable_bytes(kernels::scratch_of(exchange_.exec).take<std::uint64_t>(1));
+  const auto word = std::as_writable_bytes(words_.subspan(words_.size() - ++numbers_, 1));
   kernels::store(exchange_.exec, word, std::as_bytes(std::span(&count, 1)));
   return word;
 }
@@ -69,7 +68,7 @@ void Counts::finish() {
 std::uint64_t Counts::read(const Receipt& receipt, std::uint64_t word) const {
   const bool is_range = form_ == Form::range;
   const std::uint64_t begin = is_range ? word & 0xffffffff : 0, end = is_range ? word >> 32 : word;
-  if (begin <= end && end - begin <= receipt.most) return end - begin;
+  if (end - begin <= receipt.most) return end - begin;  // far beyond where it ends before it begins
   const std::string unit(unit_);
   const std::string what =
       is_range ? "the " + unit + " from " + std::to_string(begin) + " to " + std::to_string(end)

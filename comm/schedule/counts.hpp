@@ -25,8 +25,8 @@ class Counts {
     number,  ///< of 64 bits
     range,   ///< 32 bits each: where a list begins and where it ends
   };
-  /// `unit`: what is counted, in the text of errors. With room for so many calls of receive and
-  /// take_own, and of bring.
+  /// `unit`: what is counted, in the text of errors. With room for so many calls of word_of, of
+  /// receive and take_own, and of bring: as much whatever a gradient decides.
   Counts(Exchange& exchange, std::string_view unit, std::size_t room, Form form = Form::number);
 
   /// A number of the host as a word to send.
@@ -61,8 +61,8 @@ class Counts {
   Exchange& exchange_;
   std::string_view unit_;
   Form form_;
-  std::size_t receipts_ = 0, lists_ = 0;
-  std::span<std::uint64_t> words_;             // in the memory of exec.place
+  std::size_t numbers_ = 0, receipts_ = 0, lists_ = 0;
+  std::span<std::uint64_t> words_;             // that come; from the end on those of the host
   std::span<Receipt> expected_;                // by number of the receipt
   std::span<std::uint64_t> theirs_;            // likewise
   std::span<std::span<const std::byte>> own_;  // by number of the list

@@ -126,13 +126,10 @@ class Doubling {
   Counts count(const Round& round) {
     Counts counts(exchange_, "elements", 1);
     if (round.sends && has_open_size(ranks_in_sum_)) {
-      if (union_.size == nullptr) {
-        counts.send(counts.word_of(sum_.header.k), round.peer);
-      } else {
-        const auto size = std::as_bytes(std::span(union_.size, 1));
-        counts.send(size, round.peer);
-        counts.bring(size);
-      }
+      const auto size = union_.size == nullptr ? counts.word_of(sum_.header.k)
+                                               : std::as_bytes(std::span(union_.size, 1));
+      counts.send(size, round.peer);
+      counts.bring(size);
     }
     if (round.receives > 0 && has_open_size(round.receives)) {
       counts.receive(round.peer, header_of(round.receives).k);

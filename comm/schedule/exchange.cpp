@@ -45,8 +45,8 @@ compress::Expected expect_told(const Exchange& exchange, const Header& most,
                                std::uint64_t elements) {
   const compress::Codings& codings = exchange.compressor.codings();
   if (most.kind != Header::Kind::partial) {
-    return compress::Expected::told(most, elements,
-                                    compress::shape_of(most.count, elements, codings));
+    const std::uint64_t k = compress::shortest_k(most.count, elements, codings);
+    return compress::Expected::told(most, k, compress::shape_of(most.count, k, codings));
   }
   const auto [k, shape] = compress::shortest_partial(most.count, elements, codings);
   return compress::Expected::told(most, k, shape);

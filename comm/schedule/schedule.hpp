@@ -29,7 +29,7 @@ struct CostShape {
   std::optional<double> overlap = {};
   std::uint64_t sums_k = k;      ///< kept of the sums, where owners choose among them
   std::uint64_t parameters = 1;  ///< that the positions belong to, or their pieces
-  bool one_outcome = false;      ///< as Exchange::one_outcome
+  bool one_outcome = false;      ///< as Course::one_outcome
 };
 
 /// What a schedule costs, for the planner.

@@ -322,6 +322,26 @@ INSTANTIATE_TEST_SUITE_P(LawsShared, SumOfParts,
                                          std::pair{"topk:0.05", "two_level:shared"},
                                          std::pair{"topk:0.05,int8", "two_level:shared"}));
 
+// Values are padded, so a list of all positions but one takes as many bytes as all.
+TEST(SumOfFew, IsDrawnOnAllRanks) {
+  for (const char* schedule : {"gather", "doubling", "balanced", "two_level:doubling"}) {
+    run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
+      const auto ranks = static_cast<float>(transport->size());
+      for (const auto& [compressor, count] :
+           {std::pair{"randomk:0.5", 2U}, {"randomk:0.99", 100U}}) {
+        AllReducer reducer(
+            transport,
+            {.compressor = compressor, .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
+        std::vector<float> gradient(count, 1.0F);
+        reducer.all_reduce(gradient, 0);
+        const auto drawn = std::ranges::count(gradient, ranks);
+        EXPECT_EQ(drawn + std::ranges::count(gradient, 0.0F), count) << schedule;
+        EXPECT_TRUE(transport->size() == 1 || drawn >= count / 2) << schedule;
+      }
+    });
+  }
+}
+
 TEST_P(SumOfParts, PiecesAreReducedLikeParameters) {
   constexpr std::uint64_t kCount = 5000, kPart = 1024;
   const auto compressor = compress::make_compressor(GetParam().first);

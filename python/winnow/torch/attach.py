@@ -195,8 +195,8 @@ def skip_step(model: Attached) -> None:
             if (owner := mark.owner()) is not None:
                 owner.undo(parameter, mark)
     elif state.marks:
-        warn("skip", "the first call of winnow.torch.skip_step leaves traces of the gradients that it skips, in "
-             "what waits and in second moments; later ones leave none. Call it once before training")
+        warn("skip", "the first call of winnow.torch.skip_step leaves traces of the gradients that it skips, "
+             "in what waits and in second moments; later ones leave none. Call it once before training")
     state.marks.undoes = True
     state.marks.clear()
     if (unapplied := unapplied_of(state)) is not None:

@@ -86,9 +86,9 @@ def _follow_scalers() -> None:
         ours = [pair for pair in _marked() if id(pair[0]) in moved and pair[1].fits(pair[0])]
         owners = {mark.owner() for _, mark in ours} - {None}
         if any(not owner.state.follows_scaler for owner in owners) and inv_scale.item() != 1:
-            raise UsageError(f"{type(optimizer).__name__} under a GradScaler that the model does not follow: what "
-                             "waits is in units of the scaled loss. Call winnow.torch.attach_scaler(model, "
-                             "scaler) before training")
+            raise UsageError(f"{type(optimizer).__name__} under a GradScaler that the model does not follow, "
+                             "though what waits is in units of the scaled loss: call "
+                             "winnow.torch.attach_scaler(model, scaler) before training")
         found = unscale(self, optimizer, inv_scale, *arguments)
         for parameter, mark in ours:
             mark.unscaled(parameter, inv_scale)

@@ -214,9 +214,10 @@ class State:
         if unmoved:
             names = listed(self.name_of(parameters[place]) for place in sorted(unmoved))
             raise UsageError(
-                f"no optimizer of winnow.torch moves {names} on this rank, whose gradients are reduced: give them to "
-                "the one that moves the others, or freeze them by requires_grad_(False). ZeroRedundancyOptimizer, "
-                "which gives each rank some parameters, does not go with it: shard by attach_hsdp")
+                f"no optimizer of winnow.torch moves {names} on this rank, whose gradients are reduced: give "
+                "them to the one that moves the others, or freeze them by requires_grad_(False). "
+                "ZeroRedundancyOptimizer, which gives each rank some parameters, does not go with it: shard by "
+                "attach_hsdp")
 
     @property
     def is_prepared(self) -> bool:

@@ -120,9 +120,9 @@ class Twins:
         self.place()
         for parameter, stamp in frozen:
             if _stamp_of(parameter, stamp[-1] is not None) != stamp and self._state is not None:
-                raise UsageError(f"{self._state.name_of(parameter)}, which is frozen, was changed inside of a forward "
-                                 "pass, where the weights are another copy on each rank: change it after "
-                                 "optimizer.step()")
+                raise UsageError(f"{self._state.name_of(parameter)}, which is frozen, was changed inside of a "
+                                 "forward pass, where the weights are another copy on each rank: change it "
+                                 "after optimizer.step()")
         if follows and self._state is not None:
             for tensor in _tensors_in(output, set()):
                 if tensor.requires_grad:

@@ -183,6 +183,13 @@ TEST(Counts, BytesBeyondTheMostAreAnErrorAndNothingIsLost) {
                          "rank 0 says that 1099511627776 bytes follow");
 }
 
+/// Likewise of a gradient's elements, of which all but one would take more bytes than all. A rank
+/// that needs no more may end.
+TEST(Counts, AlmostAllOfAGradientIsNoMoreThanAll) {
+  const MayEnd anybody = [](const Transport&) { return true; };
+  expect_lie_is_an_error("threshold:2", "doubling", anybody, 19999, "message from rank 0");
+}
+
 /// Ranks tell each other where elements begin and end, 32 bits each, that they keep for an owner.
 TEST(Counts, ACountBeyondTheMostIsAnErrorAndNothingIsLost) {
   constexpr std::uint64_t kFrom7 = 7;
