@@ -83,7 +83,7 @@ struct Shape {
 /// if no message can.
 Shape shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
-/// Of a header alone: a message that carries none of 0 elements.
+/// The shape of a message that is only a header, since it carries none of 0 elements.
 inline Shape header_alone() {
   return {.coding = index_codings().front(), .index_bytes = 0, .value_bytes = 0};
 }

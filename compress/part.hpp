@@ -93,7 +93,7 @@ struct Piece {
   }
 };
 
-/// The longest sum of so many ranks' messages.
+/// The longest message that the sum of `ranks` messages can be.
 struct PartialShape {
   int ranks;
   std::uint64_t most_k;
@@ -140,7 +140,7 @@ struct Part {
   std::uint64_t most_for(std::uint32_t owner) const {
     return drawn ? owner_k[owner] : std::min(most_k, partition.local_count(owner));
   }
-  /// Of those in `shapes`.
+  /// Returns the entry of `shapes.partials` for that number of ranks, which a plan has made.
   const PartialShape& partial_of(int ranks) const {
     return *std::ranges::find(shapes.partials, ranks, &PartialShape::ranks);
   }

@@ -51,7 +51,7 @@ class Balanced {
     counts.bring(begin);
     return counts;
   }
-  /// What came of it.
+  /// Takes the counts that have arrived, and cuts receive buffers to them.
   void take_counts(const Counts& counts) {
     std::ranges::copy(counts.own<std::uint32_t>(0), chosen().begin.begin());
     counts_ = workspace_.take<std::uint64_t>(ranks_);
@@ -75,7 +75,7 @@ class Balanced {
     }
     poisoned_ = (exchange_.header.flags & Header::kPoison) != 0;
   }
-  /// The bytes of that, and what other ranks say of theirs.
+  /// Exchanges the sizes of contributions.
   Counts count_contributions() { return count_bytes(exchange_, own_, contributions_); }
   void take_bytes(const Counts& bytes) { cut_to(exchange_, bytes, contributions_); }
 
@@ -119,7 +119,8 @@ class Balanced {
   std::uint32_t self() const { return static_cast<std::uint32_t>(self_); }
   const compress::Chosen& chosen() const { return std::get<Selected>(exchange_.undo).chosen; }
 
-  /// What is expected of a sender's contribution, whose header has the most that it may carry.
+  /// The expected contribution of a sender. `most`: its header, with the most elements that it may
+  /// have.
   compress::Expected expect(const Header& most, std::size_t sender) const {
     if (!counts_.empty()) return compress::Expected::told(most, counts_[sender], shapes_[sender]);
     if (has_open_size(exchange_, most.kind)) return compress::Expected::at_most(most);
@@ -177,7 +178,7 @@ class Balanced {
   std::span<MessageView> views_;
   std::span<std::span<std::byte>> own_;                   // messages by owner
   std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender
-  // By sender, if it has told: the elements of its contribution, and its shape.
+  // The number of elements and the shape of each sender's contribution, if counts were exchanged.
   std::span<std::uint64_t> counts_;
   std::span<compress::Shape> shapes_;
   bool poisoned_ = false;  // by the headers that came

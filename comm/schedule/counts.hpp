@@ -35,7 +35,7 @@ class Counts {
   void send(std::span<const std::byte> word, int peer);
   /// Enqueues the receipt of a count that is at most `most`.
   void receive(int peer, std::uint64_t most);
-  /// Likewise a word of this rank itself, which no message brings.
+  /// Adds a word of this rank to the counts, as if it had been received. Enqueues a copy.
   void take_own(std::span<const std::byte> word, std::uint64_t most);
   /// Brings a list of this rank to the host, too.
   void bring(std::span<const std::byte> list);
@@ -43,7 +43,7 @@ class Counts {
   Ticket start();
   /// Ends what was started. CommError for a count that is too large, and at the deadline.
   void finish();
-  /// What came, in the order of receive and take_own.
+  /// The counts, in the order in which receive and take_own were called.
   std::span<const std::uint64_t> theirs() const { return theirs_.first(receipts_); }
   /// A list of this rank, in the order of bring.
   template <class Word>
@@ -68,7 +68,7 @@ class Counts {
   std::span<std::span<const std::byte>> own_;  // by number of the list
 };
 
-/// What a schedule waits for.
+/// The awaitable of a schedule that exchanges counts.
 struct CountsRound {
   Counts& counts;
 };

@@ -136,7 +136,7 @@ class Doubling {
     }
     return counts;
   }
-  /// What came of it.
+  /// Takes the counts that have arrived: settles this rank's union and expects the peer's.
   void take_counts(const Round& round, const Counts& counts) {
     if (round.sends && union_.size != nullptr) {
       const Stopwatch watch(exchange_.wire.stats.add_seconds);
@@ -200,7 +200,7 @@ class Doubling {
   }
 
   int name_of(int rank) const { return exchange_.wire.name_of(static_cast<std::size_t>(rank)); }
-  /// Of a message with the sum of so many ranks.
+  /// Whether the gradient decides the size of the message with the sum of `ranks` ranks.
   bool has_open_size(int ranks) const {
     return comm::has_open_size(exchange_, header_of(ranks).kind);
   }

@@ -28,27 +28,27 @@ struct Wire {
   Stats& stats;                     ///< of the call; schedules add their times and bytes
   std::span<const int> names = {};  ///< of the ranks of `world`, in errors; empty: their numbers
 
-  /// What errors call a rank of `world`.
+  /// The number by which errors name a rank of `world`.
   int name_of(std::size_t rank) const {
     return names.empty() ? static_cast<int>(rank) : names[rank];
   }
 };
 
-/// Of a part in two levels.
+/// The ranks and shards of a part that travels in two levels.
 struct Levels {
   const Rails* rails =
       nullptr;               ///< of Wire::world; null if each of its ranks is on a node of its own
   Shards* shards = nullptr;  ///< of the part, if its schedule has two levels
 };
 
-/// What gradients and sums are multiplied by.
+/// The factors of residuals and sums.
 struct Scaling {
   float decay;         ///< of the residual
   float factor;        ///< of the sum; 1 if the sum includes it
   float averaged = 1;  ///< the ranks of an average: what a mean leaves is so often left of the sum
 };
 
-/// How the call goes, whatever the part.
+/// The settings that all parts of a call share.
 struct Course {
   std::uint64_t ring;  ///< dense sums of this many bytes and more use Winnow's ring
   /// Set for a call in device memory that goes by its status: see Schedule::waits.
@@ -60,10 +60,10 @@ struct Course {
   bool one_outcome = false;  ///< a sum of all ranks is to be one message, for it will travel on
 };
 
-// What this rank has taken out of its gradient, to put back if the call fails
+// How to restore this rank's gradient if the call fails
 // (comm/reducer/put_back).
 
-/// Nothing: the elements keep the gradient.
+/// The elements keep the gradient.
 struct Untouched {};
 /// Likewise, but residuals have changed meanwhile.
 struct ResidualsChanged {
@@ -80,7 +80,7 @@ struct Overwritten {};
 struct Accumulated {
   std::span<const compress::Taken> taken = {};
 };
-/// What will be in messages.
+/// Elements were selected, and are in no message yet.
 struct Selected {
   compress::Chosen chosen;
 };
@@ -91,7 +91,7 @@ struct Encoded {
 };
 using Undo = std::variant<Untouched, ResidualsChanged, Overwritten, Accumulated, Selected, Encoded>;
 
-// What a schedule ends with.
+// The results of schedules.
 
 struct Unfinished {};
 /// Messages to add to the elements, in order.

@@ -145,7 +145,7 @@ class TwoLevel {
     }
     return counts;
   }
-  /// What came of it.
+  /// Takes the counts that have arrived, and settles the unions of this rank's rails.
   void take_counts(const Counts& counts) {
     told_ = counts.theirs();
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
@@ -275,7 +275,7 @@ class TwoLevel {
     if (!one) return header;
     return compress::partial_header(header, part, rails_.topology().nodes());
   }
-  /// The longest shape of it.
+  /// The longest shape of that message.
   const compress::Shape& shape_of_outcome(std::size_t rail, std::uint32_t sender) const {
     const compress::Part& part = shards_[rail].part;
     if (inner_schedule_.partitioned) return part.shapes.sums[sender];
@@ -290,7 +290,7 @@ class TwoLevel {
     if (told_.empty() || header.kind != Header::Kind::partial) return Expected::at_most(header);
     return expect_told(exchange_, header, told(rail, sender));
   }
-  /// Bytes of it, or of the longest that it may be.
+  /// The size of that message in bytes; the largest possible size if it is not known.
   std::size_t bytes_of_outcome(std::size_t rail, std::uint32_t sender) const {
     const Expected message = expected(rail, sender);
     if (message.shape) return message.shape->bytes();
@@ -302,7 +302,7 @@ class TwoLevel {
     const Terms* const terms = std::get_if<Terms>(&inner_[rail].result.outcome);
     return terms != nullptr ? terms->united.size : nullptr;
   }
-  /// What its server has told of it.
+  /// The count that the server has sent for that message.
   std::uint64_t told(std::size_t rail, std::uint32_t sender) const {
     return told_[rail * outcomes() + sender];
   }

@@ -115,7 +115,8 @@ class Twins:
 
     @torch.compiler.disable
     def _after_forward(self, _: Any, __: Any, output: Any) -> None:
-        (follows, self._follows), (ahead, self._in_forward) = (self._follows, False), (self._in_forward, False)
+        follows, ahead = self._follows, self._in_forward
+        self._follows = self._in_forward = False
         frozen, self._frozen = self._frozen, []
         self.place()
         for parameter, stamp in frozen:
