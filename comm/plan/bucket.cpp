@@ -35,7 +35,7 @@ bool is_exempt(const Segment& segment, const Options& options) {
 /// piece begins at a multiple of `unit`. A parameter that was cut before keeps its pieces, whatever
 /// their length.
 std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector<bool>& chosen,
-                            Parameters& parameters, std::uint64_t max_count,
+                            ParameterStates& parameters, std::uint64_t max_count,
                             std::uint64_t max_piece, std::uint64_t unit) {
   std::vector<BucketPart> parts;
   const auto next_base = [unit](const compress::Part& part) {
@@ -204,8 +204,8 @@ std::string overlap(std::span<const Segment> segments) {
 
 }  // namespace
 
-std::string refuse(std::span<const Segment> segments, const Parameters& parameters,
-                   bool native_only) {
+std::string refuse(std::span<const Segment> segments, const ParameterStates& parameters,
+                   bool plain) {
   std::unordered_set<std::uint64_t> seen;
   for (const Segment& segment : segments) {
     if (!memory_error(segment.name.data(), segment.name.size(), 1).empty()) {
@@ -236,10 +236,10 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
       return named(" has dimensions ") + std::to_string(segment.dimensions) +
              ": must be how many, or 0 where that is not known";
     }
-    if (native_only && segment.rate != 1) {
+    if (plain && segment.rate != 1) {
       return named(" has a rate, which only sums and averages of gradients take");
     }
-    const auto known = native_only ? parameters.end() : before;
+    const auto known = plain ? parameters.end() : before;
     if (known != parameters.end() && known->second.count != segment.elements.size()) {
       return named(" had ") + std::to_string(known->second.count) + " elements and now has " +
              std::to_string(segment.elements.size());
@@ -309,7 +309,8 @@ const MemorySource* residual_memory(const Options& options, Place place) {
 }
 
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
-                   World world, const compress::Compressor& compressor, Parameters& parameters) {
+                   World world, const compress::Compressor& compressor,
+                   ParameterStates& parameters) {
   const Topology topology =
       world.topology != nullptr ? *world.topology : Topology::uniform(world.ranks, 1);
   Bucket bucket;
@@ -329,7 +330,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   if (world.place == Place::cuda) most = std::min(most, kMostOnDevice);
   expect_messages((bucket.count + most - 1) / most, bucket.count, options);  // before work for each
   const std::uint64_t block = compressor.block() > 0 ? compressor.block() : Options::kMaxPart;
-  const auto cut_compressed = [&](Parameters& states, std::uint64_t longest) {
+  const auto cut_compressed = [&](ParameterStates& states, std::uint64_t longest) {
     auto parts = cut(segments, compressed, states, longest, block, kernels::Partition::kUnit);
     for (BucketPart& part : parts) {
       compress::share_out(part.part, compressor, 1, compress::Part::kNobody);
@@ -343,7 +344,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   } else if (std::ranges::find(compressed, true) == compressed.end()) {
     if (bucket.reason.empty()) bucket.reason = "every parameter is exempt";
   } else {
-    Parameters for_a_look;
+    ParameterStates for_a_look;
     std::vector<CostShape> shapes;
     for (const BucketPart& part : cut_compressed(for_a_look, most)) {
       shapes.push_back(shape_of(part.part, world, compressor));

@@ -22,7 +22,7 @@
 namespace winnow::comm {
 
 /// The state of each parameter, by id.
-using Parameters = std::unordered_map<std::uint64_t, compress::ParameterState>;
+using ParameterStates = std::unordered_map<std::uint64_t, compress::ParameterState>;
 
 /// A part of a bucket and how it travels.
 struct BucketPart {
@@ -42,22 +42,21 @@ struct Bucket {
   std::uint64_t id = 0;           ///< hash of parameter ids, counts, element types and operation
   std::uint64_t plan = 0;         ///< hash of these and of how each segment travels
   std::uint64_t count = 0;        ///< elements
-  std::vector<BucketPart> parts;  ///< compressed parts, then dense ones
-  const compress::Compressor* compressor = nullptr;  ///< of its messages; null if native_only
+  std::vector<BucketPart> parts;  ///< compressed parts, then dense ones; none if plain
+  const compress::Compressor* compressor = nullptr;  ///< of its messages; null if plain
   std::size_t compressed = 0;                        ///< number of compressed parts
   AsGiven as_given = AsGiven::nobody;
   std::string schedule;  ///< of its parts, joined by '+'
   std::string reason;
-  std::string_view note;         ///< ring_note of its dense part, included in the reason
-  std::string coding;            ///< of the first compressed part's messages
-  std::uint64_t wire_bytes = 0;  ///< bytes the busiest rank will send, by Schedule::wire_bytes
+  std::string_view note;             ///< ring_note of its dense part, included in the reason
+  std::string coding;                ///< of the first compressed part's messages
+  std::uint64_t wire_bytes = 0;      ///< bytes the busiest rank will send, by Schedule::wire_bytes
+  std::size_t unit = sizeof(float);  ///< bytes of an element that travels dense
   std::uint64_t dense_wire_bytes = 0;  ///< bytes the dense schedule would send
   double dense_seconds = 0;            ///< Stats::dense_seconds of a call
   std::size_t number = 0;  ///< in the order of first calls; assigned by StatsBook::register_bucket
   std::optional<double> enough = {};       ///< Choice::enough
   std::uint64_t ring = LinkModel::kNever;  ///< LinkModel::ring of its dense sums
-  /// It is not a sum of gradients and has no parts: see comm/reducer/native_only.hpp.
-  bool native_only = false;
 
   /// Whether exempt parameters travel beside compressed ones.
   bool mixed() const { return compressed > 0 && compressed < parts.size(); }
@@ -73,10 +72,10 @@ std::string_view name_of(ElementType type);
 /// operation. A bucket with a wrong input gets another id, so no call has ever met it.
 std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op);
 
-/// The error in a bucket by itself, or empty. The parameters of a native_only bucket need not be
-/// known.
-std::string refuse(std::span<const Segment> segments, const Parameters& parameters,
-                   bool native_only);
+/// The error in a bucket by itself, or empty. `plain`: it is no sum of gradients, and its
+/// parameters need not be known.
+std::string refuse(std::span<const Segment> segments, const ParameterStates& parameters,
+                   bool plain);
 
 /// compress::label_of it.
 std::string label_of(const Segment& segment);
@@ -108,7 +107,8 @@ const MemorySource* residual_memory(const Options& options, Place place);
 /// decides only what it owns. A parameter longer than a part is selected from in pieces. Allocates
 /// the states in `parameters`.
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
-                   World world, const compress::Compressor& compressor, Parameters& parameters);
+                   World world, const compress::Compressor& compressor,
+                   ParameterStates& parameters);
 
 /// Allocates what a bucket's parameters miss of the state that its calls need: residuals where it
 /// travels compressed or in part so, what lies beside them, and moments.

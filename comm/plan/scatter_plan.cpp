@@ -79,7 +79,7 @@ std::string refuse_scatter(const Segment& input, const Elements& output, ReduceO
 
 Bucket plan_scatter(std::uint64_t id, const Segment& input, const Options& options,
                     const World& world, const compress::Compressor& compressor,
-                    Parameters& parameters) {
+                    ParameterStates& parameters) {
   Bucket bucket{.id = id, .plan = 0, .count = input.elements.size(), .compressor = &compressor};
   bucket.ring = LinkModel::kNever;
   const auto ranks = static_cast<std::uint64_t>(world.ranks);

@@ -21,6 +21,6 @@ std::string refuse_scatter(const Segment& input, const Elements& output, ReduceO
 /// an earlier call of the parameter does not allow.
 Bucket plan_scatter(std::uint64_t id, const Segment& input, const Options& options,
                     const World& world, const compress::Compressor& compressor,
-                    Parameters& parameters);
+                    ParameterStates& parameters);
 
 }  // namespace winnow::comm

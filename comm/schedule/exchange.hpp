@@ -61,7 +61,7 @@ struct Course {
 };
 
 // How to restore this rank's gradient if the call fails
-// (comm/reducer/put_back).
+// (comm/call/restore).
 
 /// The elements keep the gradient.
 struct Untouched {};

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/schedule/pipeline.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "comm/schedule/rounds.hpp"
@@ -34,6 +35,15 @@ class UnderWay {
   std::size_t first_ = 0, size_ = 0;
 };
 
+void await(const Rounds& rounds, Exchange& exchange) {
+  const kernels::Stopwatch watch(exchange.wire.stats.wait_seconds);
+  if (exchange.course.status != nullptr) {
+    exchange.wire.world.wait_on_stream(rounds.ticket(), exchange.wire.deadline);
+  } else {
+    exchange.wire.world.wait(rounds.ticket(), exchange.wire.deadline);
+  }
+}
+
 }  // namespace
 
 compress::Outcome outcome_of(const Exchange& exchange) {
@@ -57,6 +67,12 @@ bool write_outcome(Exchange& exchange) {
 
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
                bool (*write)(Exchange&)) {
+  if (!schedules.empty() && schedules.front()->run_together != nullptr) {
+    Rounds rounds = schedules.front()->run_together(exchanges);
+    while (rounds.resume()) await(rounds, exchanges.front());
+    return std::ranges::none_of(exchanges,
+                                [](const Exchange& exchange) { return exchange.result.poisoned; });
+  }
   UnderWay under_way;
   bool finite = true;
   const auto go_on = [&](UnderWay::Entry entry) {
@@ -80,15 +96,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     }
     if (under_way.empty()) return finite;
     UnderWay::Entry entry = under_way.pop();
-    {
-      const kernels::Stopwatch watch(entry.exchange->wire.stats.wait_seconds);
-      Exchange& exchange = *entry.exchange;
-      if (exchange.course.status != nullptr) {
-        exchange.wire.world.wait_on_stream(entry.rounds.ticket(), exchange.wire.deadline);
-      } else {
-        exchange.wire.world.wait(entry.rounds.ticket(), exchange.wire.deadline);
-      }
-    }
+    await(entry.rounds, *entry.exchange);
     go_on(std::move(entry));
   }
 }

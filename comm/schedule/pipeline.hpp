@@ -18,7 +18,7 @@ bool write_outcome(Exchange& exchange);
 /// Runs part i through schedules[i], with `write` at its end. A few parts are under way at once:
 /// while one part's messages travel, another is encoded or added. All ranks enqueue in the same
 /// order, and enqueue all parts whatever they find, since a rank on a device may not look
-/// (comm/reducer/stream_ordered.hpp). Returns whether everything found was finite, equal on all
+/// (comm/call/stream_ordered.hpp). Returns whether everything found was finite, equal on all
 /// ranks. Throws what a schedule throws.
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
                bool (*write)(Exchange&) = write_outcome);

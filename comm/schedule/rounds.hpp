@@ -4,6 +4,7 @@
 
 #include <coroutine>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <winnow/transport.hpp>
 
@@ -23,9 +24,13 @@ class Rounds {
     static void* operator new(std::size_t bytes, Exchange& exchange) {
       return exchange.exec.workspace->take<std::byte>(bytes).data();
     }
+    static void* operator new(std::size_t bytes, std::span<Exchange> parts) {
+      return operator new(bytes, parts.front());
+    }
     static void operator delete(void*, std::size_t) noexcept {}
 
     explicit promise_type(Exchange&) {}
+    explicit promise_type(std::span<Exchange>) {}
     Rounds get_return_object() { return Rounds(Handle::from_promise(*this)); }
     std::suspend_always initial_suspend() noexcept { return {}; }
     std::suspend_always final_suspend() noexcept { return {}; }

@@ -54,111 +54,117 @@ void keep_rest_of(const Exchange& exchange, const Piece& piece) {
   exchange.wire.stats.clipped = 1;
 }
 
-}  // namespace
-
-Scatter::Scatter(std::span<Exchange> shards)
-    : shards_(shards),
-      self_(static_cast<std::size_t>(shards.front().wire.world.rank())),
-      own_(shards[self_]),
-      sum_(kernels::scratch_of(own_.exec).take<float>(own_.part.count)),
-      acc_(residual_of(own_.part)) {
-  const Part& part = own_.part;
-  const std::size_t bytes = part.shapes.gradients.front().bytes();
-  const auto buffer_for = [&](std::uint32_t rank) { return rank == self_ ? 0 : bytes; };
-  messages_ = take_buffers(own_, buffer_for);
-  incoming_ = take_buffers(own_, buffer_for);
-  received_ = own_.exec.workspace->take<std::uint64_t>(shards.size());
-}
-
-void Scatter::contribute() {
+/// Error feedback on the own shard, and selection from all others: each becomes a message.
+void encode_shards(std::span<Exchange> shards, std::size_t self,
+                   std::span<std::span<std::byte>> messages) {
   {
-    const Stopwatch watch(own_.wire.stats.select_seconds);
-    compress::keep(own_.exec, own_.part.pieces, own_.scaling.decay);
-    own_.undo = Accumulated{};
+    const Stopwatch watch(shards[self].wire.stats.select_seconds);
+    compress::keep(shards[self].exec, shards[self].part.pieces, shards[self].scaling.decay);
+    shards[self].undo = Accumulated{};
   }
-  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
-    if (shard == self_) continue;
-    encode_gradient(shards_[shard], Header::Kind::gradient, messages_.subspan(shard, 1));
+  for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+    if (shard == self) continue;
+    encode_gradient(shards[shard], Header::Kind::gradient, messages.subspan(shard, 1));
   }
 }
 
-/// Starts what is enqueued and returns when it is done.
-void Scatter::await() {
-  const Stopwatch watch(own_.wire.stats.wait_seconds);
-  own_.wire.world.wait(own_.wire.world.start(own_.exec), own_.wire.deadline);
-}
-
-void Scatter::exchange() {
-  contribute();
-  if (needs_counts(own_, Header::Kind::gradient)) {
-    Counts bytes = count_bytes(own_, messages_, incoming_);
-    await();
-    bytes.finish();
-    cut_to(own_, bytes, incoming_);
-  }
-  enqueue_all_to_all(own_, messages_, incoming_, received_);
-  await();
-}
-
-bool Scatter::sum() {
-  const Stopwatch watch(own_.wire.stats.add_seconds);
-  Workspace& workspace = *own_.exec.workspace;
-  const std::size_t ranks = shards_.size();
-  // What came for this rank, and what it has sent, whose poison the other ranks know.
-  const auto incoming = workspace.take<Incoming>(2 * (ranks - 1));
+/// Opens the `incoming` messages for the own shard and this rank's own messages, whose poison the
+/// other ranks know. Returns views of the former, by sender without this rank.
+std::span<MessageView> open(std::span<Exchange> shards, std::size_t self,
+                            std::span<const std::span<std::byte>> incoming,
+                            std::span<const std::uint64_t> received) {
+  Exchange& own = shards[self];
+  Workspace& workspace = *own.exec.workspace;
+  const std::size_t ranks = shards.size();
+  const auto messages = workspace.take<Incoming>(2 * (ranks - 1));
   const auto views = workspace.take<MessageView>(2 * (ranks - 1));
   std::size_t count = 0;
   for (std::size_t sender = 0; sender < ranks; ++sender) {
-    if (sender == self_) continue;
-    incoming[count++] = {incoming_[sender].first(received_[sender]), expect(own_),
+    if (sender == self) continue;
+    messages[count++] = {incoming[sender].first(received[sender]), expect(own),
                          static_cast<int>(sender)};
   }
   for (std::size_t shard = 0; shard < ranks; ++shard) {
-    if (shard == self_) continue;
-    const Exchange& sent = shards_[shard];
-    incoming[count++] = {std::get<Encoded>(sent.undo).messages.front(), expect(sent),
-                         static_cast<int>(self_)};
+    if (shard == self) continue;
+    const Exchange& sent = shards[shard];
+    messages[count++] = {std::get<Encoded>(sent.undo).messages.front(), expect(sent),
+                         static_cast<int>(self)};
   }
-  const std::uint16_t flags = own_.compressor.open_all(own_.exec, incoming, views);
+  const std::uint16_t flags = own.compressor.open_all(own.exec, messages, views);
+  own.result.poisoned = (flags & Header::kPoison) != 0;
   const auto opened = views.subspan(ranks - 1);
   for (std::size_t shard = 0, next = 0; shard < ranks; ++shard) {
-    if (shard != self_) std::get<Encoded>(shards_[shard].undo).opened = opened.subspan(next++, 1);
+    if (shard != self) std::get<Encoded>(shards[shard].undo).opened = opened.subspan(next++, 1);
   }
-  if (!opened.empty()) compress::name_codings(opened.front().header, own_.wire.stats.coding);
-  if ((flags & Header::kPoison) != 0) return false;
+  if (!opened.empty()) compress::name_codings(opened.front().header, own.wire.stats.coding);
+  return views.first(ranks - 1);
+}
 
-  const auto terms = workspace.take<kernels::Term>(ranks);
-  for (std::size_t rank = 0, next = 0; rank < ranks; ++rank) {
-    terms[rank] = rank == self_ ? kernels::Term{.value = acc_} : compress::term(views[next++]);
+/// Adds the messages and the own acc in rank order, times the factor. Whether the sum is finite
+/// goes into the result.
+void add(Exchange& own, std::span<const MessageView> views, std::span<float> acc,
+         std::span<float> sum) {
+  const auto self = static_cast<std::size_t>(own.wire.world.rank());
+  const auto terms = own.exec.workspace->take<kernels::Term>(views.size() + 1);
+  for (std::size_t rank = 0, next = 0; rank < terms.size(); ++rank) {
+    terms[rank] = rank == self ? kernels::Term{.value = acc} : compress::term(views[next++]);
   }
-  const bool coded = !own_.compressor.keeps_all() && !own_.compressor.codings().exact();
+  const bool coded = !own.compressor.keeps_all() && !own.compressor.codings().exact();
   const auto placed =
-      kernels::place_terms_to_sum(own_.exec, terms, coded ? own_.part.k : std::uint64_t{0});
-  const kernels::PlacedSpan target{sum_};
-  const float factor = std::exchange(own_.scaling.factor, 1.0F);
+      kernels::place_terms_to_sum(own.exec, terms, coded ? own.part.k : std::uint64_t{0});
+  const kernels::PlacedSpan target{sum};
+  const float factor = std::exchange(own.scaling.factor, 1.0F);
   const auto look = [&](std::uint32_t* not_finite) {
-    // acc_ does not tell: where acc is not finite, the residual stays.
-    kernels::all_finite(own_.exec, elements_of(own_.part), not_finite);
-    kernels::ordered_sum(own_.exec, {.terms = placed,
-                                     .sums = kernels::alone(target),
-                                     .factor = factor,
-                                     .not_finite = not_finite});
+    // acc does not tell: where acc is not finite, the residual stays.
+    kernels::all_finite(own.exec, elements_of(own.part), not_finite);
+    kernels::ordered_sum(own.exec, {.terms = placed,
+                                    .sums = kernels::alone(target),
+                                    .factor = factor,
+                                    .not_finite = not_finite});
   };
-  own_.result.outcome = WholeSum{.sum = sum_};
-  return kernels::answer(own_.exec, look) == 0;
+  own.result.poisoned = kernels::answer(own.exec, look) != 0;
 }
 
-void Scatter::write() {
-  const Stopwatch watch(own_.wire.stats.add_seconds);
-  kernels::copy(own_.exec, elements_of(own_.part), sum_);
-  kernels::zero(own_.exec, std::as_writable_bytes(acc_));
-  for (const Piece& piece : own_.part.pieces) {
+/// The first round of `balanced` with contiguous owners: each rank sends every other rank d what it
+/// keeps of shard d, and adds what came for its own shard in rank order. All of its own acc goes
+/// into that sum: position i is ((0 + m[0][i]) + m[1][i]) + ..., where m[self] is acc. Leaves the
+/// WholeSum of the own shard. Its result is poisoned if anything that this rank has seen is not
+/// finite: gradients, messages or sum.
+Rounds run(std::span<Exchange> shards) {
+  const auto self = static_cast<std::size_t>(shards.front().wire.world.rank());
+  Exchange& own = shards[self];
+  const std::span<float> sum = kernels::scratch_of(own.exec).take<float>(own.part.count);
+  const std::size_t bytes = own.part.shapes.gradients.front().bytes();
+  const auto buffer_for = [&](std::uint32_t rank) { return rank == self ? 0 : bytes; };
+  const auto messages = take_buffers(own, buffer_for), incoming = take_buffers(own, buffer_for);
+  const auto received = own.exec.workspace->take<std::uint64_t>(shards.size());
+  encode_shards(shards, self, messages);
+  if (needs_counts(own, Header::Kind::gradient)) {
+    Counts counts = count_bytes(own, messages, incoming);
+    co_await exchange_counts(counts);
+    cut_to(own, counts, incoming);
+  }
+  enqueue_all_to_all(own, messages, incoming, received);
+  co_await own.wire.world.start(own.exec);
+
+  const Stopwatch watch(own.wire.stats.add_seconds);
+  const auto views = open(shards, self, incoming, received);
+  if (!own.result.poisoned) add(own, views, residual_of(own.part), sum);
+  own.result.outcome = WholeSum{.sum = sum};
+}
+
+/// Writes the sum to the elements of the own shard, whose residual it has emptied but for what
+/// these cannot hold. Those of other shards hold anything.
+void write(Exchange& exchange, const Exec& exec) {
+  const WholeSum* const whole = std::get_if<WholeSum>(&exchange.result.outcome);
+  if (whole == nullptr) return;
+  kernels::copy(exec, elements_of(exchange.part), whole->sum);
+  kernels::zero(exec, std::as_writable_bytes(residual_of(exchange.part)));
+  for (const Piece& piece : exchange.part.pieces) {
     piece.state->dirty = false;
-    keep_rest_of(own_, piece);
+    keep_rest_of(exchange, piece);
   }
 }
-
-namespace {
 
 /// (P - 1) messages, each of one rank's share.
 std::uint64_t wire_bytes(const CostShape& shape) {
@@ -225,8 +231,9 @@ void write_dense(Exchange& exchange, const Exec& exec) {
 constinit const Schedule kScatter{
     .name = "scatter",
     .summary = "each rank sends every owner what it keeps of the owner's shard",
-    .run = nullptr,  // Scatter runs all parts at once
+    .run_together = run,
     .costs = {.wire_bytes = wire_bytes, .messages = one_to_each_other, .pass_bytes = pass_bytes},
+    .write = write,
 };
 
 constinit const Schedule kDenseScatter{

@@ -58,7 +58,9 @@ struct Schedule {
   bool partitioned = false;  ///< positions have owners, who sum them
   /// Runs one part. Throws CommError or UsageError; the part's gradient is then in the residual or
   /// where Exchange::undo says, and the content of the elements does not matter.
-  Rounds (*run)(Exchange&);
+  Rounds (*run)(Exchange&) = nullptr;
+  /// Instead: runs all compressed parts of a bucket together.
+  Rounds (*run_together)(std::span<Exchange>) = nullptr;
   ScheduleCosts costs = {};  ///< those of two levels follow from the inner schedule's
   /// Writes a WholeSum times Scaling::factor to the elements, once all parts of the bucket are
   /// done; until then they keep the gradient, or the sum in progress. The Exec is the Exchange's,

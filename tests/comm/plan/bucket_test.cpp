@@ -24,7 +24,7 @@ TEST(Bucket, MoreThanTwoToThe32Elements) {
   constexpr std::uint64_t kCount = (std::uint64_t{1} << 33) + 5;
   const Segment segments[] = {{.elements = untouched(kCount), .id = 1},
                               {.elements = untouched(100), .id = 2}};
-  Parameters parameters;
+  ParameterStates parameters;
   const auto none = compress::make_compressor("none");
   const Bucket bucket = plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
                                     {.compressor = "none"}, {4, 0}, *none, parameters);
@@ -52,7 +52,7 @@ TEST(Bucket, MoreMessagesThanHaveNumbers) {
     const Segment segments[] = {{.elements = untouched(1), .id = 1},
                                 {.elements = untouched(std::uint64_t{1} << 24), .id = 2},
                                 {.elements = untouched(64), .id = 3, .exempt = true}};
-    Parameters parameters;
+    ParameterStates parameters;
     const auto topk = compress::make_compressor("topk:0.01");
     const auto plan = [&](std::uint64_t max_part) {
       return plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
@@ -70,7 +70,7 @@ TEST(Bucket, EveryParameterKeepsItsShare) {
                               {.elements = untouched(250), .id = 2},
                               {.elements = untouched(10001), .id = 3},
                               {.elements = untouched(0), .id = 4}};
-  Parameters parameters;
+  ParameterStates parameters;
   const auto topk = compress::make_compressor("topk:0.01");
   const Bucket bucket =
       plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
@@ -93,7 +93,7 @@ TEST(Bucket, OwnersShareEveryElement) {
   const auto topk = compress::make_compressor("topk:0.01");
   std::uint64_t owned = 0, kept = 0;
   for (int rank = 0; rank < kRanks; ++rank) {
-    Parameters parameters;
+    ParameterStates parameters;
     const Bucket bucket =
         plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
                     {.schedule = "balanced", .min_bytes = 0}, {kRanks, rank}, *topk, parameters);
@@ -127,7 +127,7 @@ TEST(Bucket, OwnersKeepTheirShareOfTheSums) {
   EXPECT_EQ(topk->at_stage(1).kept(1000), 63U);
   EXPECT_EQ(topk->at_stage(1).kept_sums(1000), 100U);
   const Segment segments[] = {{.elements = untouched(64'000), .id = 1}};
-  Parameters parameters;
+  ParameterStates parameters;
   const Bucket bucket = plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
                                     {.schedule = "balanced", .min_bytes = 0}, {4, 1},
                                     *compress::make_compressor("topk:0.01:sums=0.1"), parameters);

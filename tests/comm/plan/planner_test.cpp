@@ -117,7 +117,7 @@ TEST(Planner, ABucketTellsHowManyParametersItHas) {
     for (std::size_t i = 0; i < parameters; ++i) {
       segments[i] = {.elements = std::span(elements).subspan(i * each, each), .id = i};
     }
-    comm::Parameters states;
+    comm::ParameterStates states;
     return comm::plan_bucket(1, segments, {.compressor = "topk:0.01"}, world, *made, states).reason;
   };
   EXPECT_NE(reasoned(1), reasoned(1000));
@@ -280,7 +280,7 @@ TEST(Planner, BucketsBetweenNodesTravelInParts) {
   std::vector<float> elements(3'000'000);
   const Segment segments[] = {{.elements = elements, .id = 1}};
   const auto plan = [&](const Topology& topology, std::uint64_t max_part) {
-    comm::Parameters parameters;
+    comm::ParameterStates parameters;
     return comm::plan_bucket(1, segments, {.schedule = "gather", .max_part = max_part},
                              {4, 0, &topology}, *made, parameters);
   };
@@ -298,7 +298,7 @@ TEST(Planner, APlanInTwoLevelsNamesTheNodes) {
   const Segment segments[] = {{.elements = elements, .id = 1}};
   const auto plan = [&](const char* schedule, const std::vector<int>& node_of_rank) {
     const Topology topology = Topology::from_nodes(node_of_rank);
-    comm::Parameters parameters;
+    comm::ParameterStates parameters;
     return comm::plan_bucket(1, segments, {.schedule = schedule}, {4, 0, &topology}, *made,
                              parameters)
         .plan;
@@ -316,7 +316,7 @@ TEST(Planner, AParameterKeepsItsPieces) {
   std::vector<float> first(3'000'000), second(2'000'000);
   const Segment one[] = {{.elements = first, .id = 1}};
   const Segment two[] = {{.elements = first, .id = 1}, {.elements = second, .id = 2}};
-  comm::Parameters parameters;
+  comm::ParameterStates parameters;
   const auto plan = [&](std::span<const Segment> segments, const Options& options) {
     return comm::plan_bucket(1, segments, options, {4, 0, &hosts}, *made, parameters);
   };

@@ -1,0 +1,95 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/call/context.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/transport/abort_on_error.hpp"
+#include "comm/transport/bridge/checked.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/load.hpp"
+
+namespace winnow::comm {
+namespace {
+
+Claim claim(const Transport* transport) {
+  WINNOW_EXPECTS(transport != nullptr, "an AllReducer needs a transport");
+  return {*transport, "an AllReducer"};
+}
+
+}  // namespace
+
+Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
+    : transport_(std::move(transport)), claim_(claim(transport_.get())) {
+  host_.workspace = exec_.workspace = &workspace_;
+  try {
+    WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
+                       where.pinned_workspace == nullptr && where.batch == nullptr,
+                   "an AllReducer has workspaces of its own: pass an Exec without");
+    const auto places = {Place::cpu, Place::reference, Place::cuda};
+    WINNOW_EXPECTS(std::ranges::find(places, where.place) != places.end(),
+                   "place " + std::to_string(static_cast<int>(where.place)) +
+                       ": buckets lie in host memory (Place::cpu) or on a device (Place::cuda)");
+    WINNOW_EXPECTS(where.place != Place::cuda || where.stream != nullptr,
+                   "buckets in device memory are reduced in the order of a stream: pass "
+                   "Place::cuda and an Exec::stream that is not null");
+    WINNOW_EXPECTS(where.place == Place::cuda || where.stream == nullptr,
+                   "Exec::stream is for buckets in device memory: with it pass Place::cuda");
+    device_ = kernels::current_device(where.place);
+    if (where.place == Place::cuda) {
+      exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));
+      exec_.batch = &batch_;
+      exec_.pinned_workspace = &pinned_workspace_.emplace(kernels::pinned_memory());
+      // Now, while nothing is under way: both may wait for the device.
+      pinned_workspace_->reserve(1);
+      kernels::load_kernels(where.place);
+    }
+    exec_.place = where.place;
+    exec_.stream = where.stream;
+  } catch (const std::exception& error) {
+    refusal_ = error.what();
+  }
+  try {
+    world_ = std::make_unique<Carrier>(*transport_, exec_.place, exec_.stream);
+    control_ = std::make_unique<Carrier>(*transport_, host_.place, exec_.stream);
+  } catch (const std::exception& error) {
+    abort_by(*transport_, error);
+    throw;
+  }
+}
+
+Context::~Context() {
+  if (device_workspace_) device_workspace_->set_registrar({});
+}
+
+void Context::register_scratch() {
+  if (device_workspace_) device_workspace_->set_registrar(world().registrar());
+}
+
+void Context::check_all() {
+  checked_ = checked(*transport_);
+  world_ = std::make_unique<Carrier>(*checked_, exec_.place, exec_.stream);
+  control_ = std::make_unique<Carrier>(*checked_, host_.place, exec_.stream);
+}
+
+std::uint64_t Context::allocations() const {
+  std::uint64_t sum = workspace_.allocations();
+  for (const auto* workspace : {&device_workspace_, &pinned_workspace_}) {
+    if (*workspace) sum += (*workspace)->allocations();
+  }
+  return sum;
+}
+
+void Context::abandon() noexcept {
+  workspace_.abandon();
+  for (auto* workspace : {&device_workspace_, &pinned_workspace_}) {
+    if (*workspace) (*workspace)->abandon();
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,105 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/call/restore.hpp"
+
+#include <algorithm>
+
+#include "kernels/exec/together.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/owned.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Header;
+
+/// Calls use(owner, message) with each of this rank's own messages, opened. Those that are open
+/// already share launches.
+template <class Use>
+void open_own(const Exchange& exchange, const Encoded& own, const Exec& exec, const Use& use) {
+  const compress::Part& part = exchange.part;
+  const bool partitioned = part.self != compress::Part::kNobody;
+  if (!own.opened.empty()) {
+    kernels::together(exec, [&] {
+      for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
+        if (owner != part.self) use(owner, own.opened[owner]);
+      }
+    });
+    return;
+  }
+  for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
+    if (owner == part.self) continue;
+    const kernels::ScratchScope scope(exec);
+    Header header = exchange.header;
+    if (partitioned) {
+      header = part.of_owner(header, owner);
+      header.kind = Header::Kind::contribution;
+      header.k = part.most_for(owner);
+    }
+    use(owner,
+        exchange.compressor.open(exec, own.messages[owner], compress::Expected::at_most(header),
+                                 exchange.wire.world.rank()));
+  }
+}
+
+/// Puts back what each kind of Undo says.
+struct PutBack {
+  const Exchange& exchange;
+  const Exec& exec;
+
+  void operator()(const Untouched&) const {
+    compress::keep(exec, exchange.part.pieces, exchange.scaling.decay);
+  }
+  void operator()(const ResidualsChanged& changed) const {
+    kernels::together(exec, [&] {
+      for (const auto& [residual, before] : changed.stretches) {
+        if (before.empty()) {
+          kernels::fill(exec, residual, 0);
+        } else {
+          kernels::copy(exec, residual, before);
+        }
+      }
+    });
+    (*this)(Untouched());
+  }
+  void operator()(const Overwritten&) const {}
+  void operator()(const Accumulated& accumulated) const {
+    kernels::together(exec, [&] {
+      for (const compress::Taken& taken : accumulated.taken) {
+        compress::put(exec, exchange.part, exchange.owned, taken);
+      }
+    });
+  }
+  void operator()(const Selected& selected) const {
+    compress::put_back(exec, exchange.part, exchange.owned, selected.chosen);
+  }
+  void operator()(const Encoded& own) const {
+    open_own(exchange, own, exec, [&](std::uint32_t owner, const compress::MessageView& message) {
+      compress::put_back(exec, exchange.part, exchange.owned, owner, message);
+    });
+    compress::put_back_own(exec, exchange.part, exchange.owned);
+  }
+};
+
+}  // namespace
+
+void reserve_for_restore(const Exchange& exchange, const Exec& exec) {
+  const Encoded* const own = std::get_if<Encoded>(&exchange.undo);
+  if (own == nullptr) return;
+  open_own(exchange, *own, exec, [](std::uint32_t, const compress::MessageView&) {});
+}
+
+void restore(const Exchange& exchange, const Exec& exec, float fill) {
+  std::visit(PutBack{exchange, exec}, exchange.undo);
+  if (!exchange.owned.elements.host.empty()) {
+    kernels::fill_pieces(exec, exchange.owned.elements, fill);
+    return;
+  }
+  kernels::together(exec, [&] {
+    for (const compress::Piece& piece : exchange.part.pieces) {
+      kernels::fill(exec, piece.elements, fill);
+    }
+  });
+}
+
+}  // namespace winnow::comm
