@@ -49,8 +49,8 @@ void expect_bucket(std::span<const Segment> bucket) {
 
 }  // namespace
 
-AllReducer::Impl::Impl(std::unique_ptr<comm::Setup> settings)
-    : setup(std::move(settings)),
+AllReducer::Impl::Impl(const std::shared_ptr<comm::Setup>& made)
+    : setup(made),
       log(setup->options.debug, setup->transport().rank(), std::cerr),
       health(*setup, log),
       parameters(*setup),
@@ -71,12 +71,10 @@ AllReducer::Impl* AllReducer::Impl::make(const std::shared_ptr<Transport>& trans
                                          std::string refusal) {
   try {
     if (transport != nullptr) kernels::note_rank(transport->rank());
-    auto settings = std::make_unique<comm::Setup>(transport, where);
-    comm::Setup& setup = *settings;
+    const auto setup = std::make_shared<comm::Setup>(transport, where);
     std::unique_ptr<Impl> impl;
-    const std::lock_guard lock(setup.context.moving());
-    setup.meet(given, std::move(refusal),
-               [&] { impl = std::make_unique<Impl>(std::move(settings)); });
+    const std::lock_guard lock(setup->context.moving());
+    setup->meet(given, std::move(refusal), [&] { impl = std::make_unique<Impl>(setup); });
     return impl.release();
   } catch (const Error&) {
     throw;

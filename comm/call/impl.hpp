@@ -26,7 +26,7 @@ struct AllReducer::Impl {
   static Impl* make(const std::shared_ptr<Transport>& transport, const Options& given,
                     const Exec& where, std::string refusal = {});
   /// Before the ranks meet, once the options of `setup` are checked.
-  explicit Impl(std::unique_ptr<comm::Setup> settings);
+  explicit Impl(const std::shared_ptr<comm::Setup>& made);
   /// Ends all calls, and writes the statistics that Options::stats asks for.
   void close() noexcept;
 
@@ -40,7 +40,7 @@ struct AllReducer::Impl {
   template <class Work>
   auto with_state(const char* caller, const Work& work);
 
-  const std::unique_ptr<comm::Setup> setup;  // outlives what uses it
+  const std::shared_ptr<comm::Setup> setup;  // outlives what uses it
   comm::StatsBook book;
   comm::CallMemory memory;
   comm::DebugLog log;
