@@ -5,7 +5,10 @@ copies. Where all is sent, steps are those without Winnow."""
 import copy
 
 import torch
+import torch._dynamo
 from torch import nn
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -357,3 +360,93 @@ def case_skipped_spikes():
         ends.append(weights(ddp))
         state_of(ddp).close()
     expect(torch.equal(*ends), "a spike that was skipped")
+
+
+def case_training_inside_of_evaluation():
+    """Trainers that validate leave the wrapper in evaluation: what counts is the model inside. A backward
+    pass inside of a forward pass, as in manual optimization, is none of a foreign loss then either."""
+    class Seen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.at = network(), []
+
+        def forward(self, inputs):
+            self.at.append(weights(self))
+            return self.inner(inputs)
+
+    for train, looks in ((lambda ddp: (ddp.eval(), ddp.module.train()), True), (lambda ddp: ddp.eval(), False)):
+        ddp, optimizer = attached("SGD", Seen())
+        train(ddp)
+        ahead = []
+        for number in range(4):
+            optimizer.zero_grad()
+            loss_of(ddp, number).backward()
+            ahead.append((ddp.module.at[-1] - weights(ddp)).abs().max().item())
+            optimizer.step()
+        expect((max(ahead) > 0) == looks, f"the forward pass looks ahead: {ahead}")
+        expect_equal_replicas(ddp)
+        winnow.torch.detach(ddp)
+
+    class Manual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.around = network(), []
+
+        def forward(self, inputs):
+            ddp, loss = self.around[0], self.inner(inputs).square().mean()
+            ddp.require_backward_grad_sync = True  # as Lightning prepares for it
+            ddp.reducer._rebuild_buckets()
+            ddp.reducer.prepare_for_backward([])
+            loss.backward()
+            ddp.require_backward_grad_sync = False
+            return loss.detach()
+
+    for train in (lambda ddp: ddp.eval(), lambda ddp: (ddp.eval(), ddp.module.train())):
+        ddp, optimizer = attached("SGD", Manual())
+        ddp.module.around.append(ddp)
+        ddp.require_backward_grad_sync = False
+        train(ddp)
+        before = weights(ddp)
+        for number in range(3):
+            optimizer.zero_grad()
+            ddp(batch(number))
+            optimizer.step()
+        expect((weights(ddp) - before).abs().max() > 0, "it trains")
+        expect_equal_replicas(ddp)
+        ddp.module.around.clear()
+        winnow.torch.detach(ddp)
+
+
+def case_optimizers_that_hold_another():
+    """Of one that holds others, as torch's ZeroRedundancyOptimizer does, anyway=True takes both. One of
+    each rank's own parameters is refused, with a name, and leaves the model as it was."""
+    ddp = DistributedDataParallel(network())
+    zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.AdamW, lr=1e-3)
+    why = refused(lambda: winnow.torch.attach(ddp, zero))
+    expect("anyway=True" in why and "optimizer.optim" not in why, why)
+    why = refused(lambda: winnow.torch.attach(ddp, zero.optim, **COMPRESSED))
+    expect("ZeroRedundancyOptimizer" in why or torch.distributed.get_world_size() == 1, why)
+    expect(winnow.torch.attach(ddp, zero, anyway=True, **COMPRESSED) is zero, "it is attached after that")
+    before = weights(ddp)
+    for number in range(3):
+        zero.zero_grad()
+        plain(ddp, number)
+        zero.step()
+    expect((weights(ddp) - before).abs().max() > 0, "it steps")
+    expect_equal_replicas(ddp)
+    winnow.torch.detach(ddp)
+
+    ddp = DistributedDataParallel(network())
+    around = PostLocalSGDOptimizer(torch.optim.SGD(ddp.parameters(), lr=0.01), PeriodicModelAverager(4))
+    why = refused(lambda: winnow.torch.attach(ddp, around))
+    expect("attach(ddp, optimizer.optim)" in why, why)
+    expect(winnow.torch.attach(ddp, around.optim, **COMPRESSED) is around.optim, "as that says")
+    winnow.torch.detach(ddp)
+
+
+def case_reducer_without_hooks():
+    """torch.compile can put its own code in place of what calls Winnow."""
+    with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
+        ddp = DistributedDataParallel(network())
+    for attach in (lambda: winnow.torch.attach(ddp), lambda: winnow.torch.attach(ddp, sgd(ddp.parameters()))):
+        expect("optimize_ddp" in refused(attach), "a UsageError names it")

@@ -11,10 +11,59 @@ import tempfile
 import torch
 import torch.distributed as dist
 from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from torch_harness import expect, gather, make, refused, step
+from attach_cases import KINDS, plain, weights
+from torch_harness import expect, expect_equal_replicas, gather, make, network, refused, step
+from winnow.torch.attach import state_of
+
+
+def case_checkpoint_of_optimizers():
+    """torch.distributed.checkpoint brings along that moments are of updates, into an optimizer that has
+    made no step, for which torch makes one at a learning rate of 0; whole and in parts."""
+    def start(kind):
+        ddp = DistributedDataParallel(network())
+        optimizer = KINDS[kind][0](ddp.parameters(), **{**KINDS[kind][2], "lr": 0.01})
+        return ddp, winnow.torch.attach(ddp, optimizer, "topk:0.1", schedule="gather", min_bytes=0,
+                                        exempt_1d=False)
+
+    for kind, near in (("SGD", 1e-6), ("AdamW", 0.02)):  # each rank has second moments of its own
+        for whole in False, True:
+            settings = StateDictOptions(full_state_dict=whole)
+            ddp, optimizer = start(kind)
+            for number in range(6):
+                optimizer.zero_grad()
+                plain(ddp, number)
+                optimizer.step()
+            folder = [tempfile.mkdtemp()] if dist.get_rank() == 0 else [None]
+            dist.broadcast_object_list(folder)
+            model, moments = get_state_dict(ddp, optimizer, options=settings)
+            checkpoint.save({"model": model, "optimizer": moments}, checkpoint_id=folder[0])
+            unsent = state_of(ddp).state_dict()
+            fresh, restored = start(kind)
+            model, moments = get_state_dict(fresh, restored, options=settings)
+            saved = {"model": model, "optimizer": moments}
+            checkpoint.load(saved, checkpoint_id=folder[0])
+            set_state_dict(fresh, restored, model_state_dict=saved["model"],
+                           optim_state_dict=saved["optimizer"], options=settings)
+            state_of(fresh).load_state_dict(unsent)
+            for one, its in (ddp, optimizer), (fresh, restored):
+                its.zero_grad()
+                plain(one, 6)
+                its.step()
+            expect_equal_replicas(fresh)
+            apart = (weights(ddp) - weights(fresh)).abs().max().item()
+            expect(apart <= near, f"{kind}, whole={whole}: {apart} after a step")
+            text = refused(lambda: state_of(fresh).load_state_dict(unsent))
+            expect("detach" in text, f"loading after a pass says what to do: {text}")
+            for one in ddp, fresh:
+                state_of(one).close()
+            dist.barrier()
+            if dist.get_rank() == 0:
+                shutil.rmtree(folder[0])
 
 
 def case_resume():

@@ -49,7 +49,8 @@ def case_warnings():
         expect_one("second moments", two_lines, lambda ddp, kind=kind: kind(ddp.parameters()))
     expect_one("look-ahead", two_lines, lambda ddp: sgd(ddp, momentum=0.9))
     expect_one("72 %", two_lines, lambda ddp: winnow.torch.AdamW(ddp.parameters(), model=ddp))
-    expect_one("dense", "schedule=", sgd, steps=51, min_bytes=10**9)
+    expect_one("dense", "min_bytes=0", sgd, steps=51, min_bytes=10**9)
+    expect_one("dense", 'schedule="balanced"', sgd, steps=51, schedule="dense")
     for topic, make, keywords in (
             ("second moments", lambda ddp: winnow.torch.AdamW(ddp.parameters(), model=ddp), {}),
             ("second moments", sgd, {}), ("look-ahead", sgd, {}),

@@ -1,13 +1,14 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Attaches Winnow to a DistributedDataParallel, and to the optimizer that moves its parameters."""
-from typing import Any, Dict, Optional, Union, overload
+from typing import Any, Dict, Optional, Set, Union, overload
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
 from winnow.arguments import flag
+from winnow.torch.agree import exchange
 from winnow.torch.frameworks import follow
 from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import RECIPES, Recipe, recipe_of
@@ -69,10 +70,11 @@ def attach(ddp, optimizer=None, compressor=None, *, anyway=False, **options):
         watch_sums(ddp, state)
         return state
     inner = _unwrap(optimizer)
-    recipe = expect_recipe(inner, anyway)
+    recipe = expect_recipe(inner, anyway, "attach(..., anyway=True)")
     if not any(p is parameter for group in inner.param_groups for p in group["params"]
                for parameter in ddp.parameters()):
         raise UsageError(f"this {type(inner).__name__} moves no parameter of the model")
+    _expect_one_optimizer(inner, ddp)
     state = states.get(ddp)
     if state is None:
         state = state_for(ddp, recipe, compressor, options)
@@ -84,6 +86,15 @@ def attach(ddp, optimizer=None, compressor=None, *, anyway=False, **options):
     return optimizer
 
 
+def _expect_one_optimizer(optimizer: torch.optim.Optimizer, ddp: DistributedDataParallel) -> None:
+    """UsageError on all ranks if theirs move different parameters of the model. Collective."""
+    moved = [place for place, parameter in enumerate(ddp.parameters()) if id(parameter) in _moves(optimizer)]
+    if any(theirs != moved for theirs in exchange(ddp.process_group, lambda: moved)):
+        raise UsageError(f"the {type(optimizer).__name__} of each rank moves other parameters, as the one inside of "
+                         "a ZeroRedundancyOptimizer does, and Winnow prepares gradients of all on every rank: "
+                         "take an optimizer of all parameters, or shard by attach_hsdp")
+
+
 def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
     """torch's object, which wrappers of frameworks hold as their `optimizer`."""
     while recipe_of(optimizer) is None and hasattr(optimizer, "optimizer"):
@@ -93,20 +104,30 @@ def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
     return optimizer
 
 
-def expect_recipe(optimizer: torch.optim.Optimizer, anyway: bool) -> Recipe:
-    """UsageError for optimizers that have none, or settings that it lacks, or that are attached."""
+def expect_recipe(optimizer: torch.optim.Optimizer, anyway: bool, remedy: str) -> Recipe:
+    """UsageError for optimizers that have none, or settings that it lacks, or that are attached.
+    `remedy`: how `anyway` is given."""
     if pairing_of(optimizer) is not None:
         raise UsageError(f"this {type(optimizer).__name__} is attached already")
     recipe = recipe_of(optimizer)
     for group in optimizer.param_groups if recipe is not None else []:
         recipe.rule.check(optimizer, group)
     if recipe is None and not anyway:
+        held = getattr(optimizer, "optim", None)
+        inside = (f", or attach(ddp, optimizer.optim), the {type(held).__name__} inside"
+                  if isinstance(held, torch.optim.Optimizer) and recipe_of(held) is not None
+                  and _moves(held) == _moves(optimizer) else "")
         raise UsageError(
             f"attach knows how torch.optim.SGD, Adam and AdamW move weights, not how "
-            f"{type(optimizer).__name__} does: take one of these, or attach(..., anyway=True), by "
+            f"{type(optimizer).__name__} does: take one of these{inside}, or {remedy}, by "
             "which it steps by compressed sums without look-ahead. That costs loss: torch's AdamW so "
-            "ended 32 % above dense sums, SGD with momentum 0.7 to 1.7 % (docs/convergence.md)")
+            "ended 32 % above dense sums, SGD with momentum 0.7 to 1.7 % (docs/convergence.md). An "
+            "optimizer that compares gradients of several steps, as LBFGS does, may not converge at all")
     return recipe or RECIPES[0]
+
+
+def _moves(optimizer: torch.optim.Optimizer) -> Set[int]:
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
 def state_for(ddp: DistributedDataParallel, recipe: Recipe, compressor: Optional[str],
@@ -131,13 +152,16 @@ def pair(optimizer: torch.optim.Optimizer, state: State, anyway: bool) -> None:
     if recipe is not None:
         Pairing(optimizer, state, recipe.rule, twins=state.marks.automatic)
     elif anyway:
-        step_anyway.add(optimizer)
+        step_anyway(optimizer)
 
 
 def _make_state(ddp: DistributedDataParallel, compressor: str, options: Dict[str, Any]) -> State:
     if ddp in states:
         raise UsageError("Winnow is attached to this model already")
     expect_no_other_hook(ddp)
+    if getattr(ddp, "_use_python_reducer", False):
+        raise UsageError('torch._dynamo.config.optimize_ddp = "python_reducer" sums gradients without hooks: set it '
+                         "to True before the DistributedDataParallel is made")
     state = State(compressor, group=ddp.process_group, **options)
     state.finds_unused, state.rescale = ddp.find_unused_parameters, rescale_of(ddp, state)
     state.name_parameters(ddp.module.named_parameters())

@@ -51,7 +51,7 @@ class _Later:
         given = self._arguments
         if self._state is None and given.only is not None and not given.only(ddp):
             return
-        recipe = expect_recipe(optimizer, given.anyway)
+        recipe = expect_recipe(optimizer, given.anyway, "enable(anyway=True)")
         if self._state is None:
             self._state = state_for(ddp, recipe, given.compressor, dict(given.options), self._twins)
         pair(optimizer, self._state, given.anyway)

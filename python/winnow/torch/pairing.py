@@ -12,7 +12,7 @@ from winnow.torch.clipping import clips_of_torch, serve
 from winnow.torch.marks import Mark
 from winnow.torch.norms import Norms
 from winnow.torch.place import local
-from winnow.torch.rules import CLIP, UPDATES, Rule, default_scale
+from winnow.torch.rules import CLIP, UPDATES, Rule, are_updates, default_scale
 from winnow.torch.state import State
 from winnow.torch.twins import Twins
 from winnow.torch.wholes import whole
@@ -87,7 +87,7 @@ class Pairing:
                 self.state.marks.add(parameter, self.state.name_of(parameter), mark)
             if clip is not None:
                 norms.clip(number, gradient, clip)
-            if UPDATES not in moments:
+            if not are_updates(moments):
                 self.rule.to_updates(group, moments, scale)
             if self.state.takes_whole:
                 moments.update((name, whole(moments.get(name), parameter)) for name in self.rule.of_one_rank)
@@ -115,6 +115,7 @@ class Pairing:
             elif name in moments:
                 moments[name].zero_()
 
+    @torch.compiler.disable
     def _before_step(self, optimizer: torch.optim.Optimizer, arguments: Tuple[Any, ...],
                      keywords: Dict[str, Any]) -> Optional[Tuple[Tuple[Any, ...], Dict[str, Any]]]:
         self._show()  # what a step that failed has hidden
@@ -130,8 +131,12 @@ class Pairing:
 
         return (arguments[0], then_apply), {}
 
+    @torch.compiler.disable
     def _after_step(self, *_: Any) -> None:
         self._show()
+        for moments in self._optimizer().state.values():
+            if moments and UPDATES not in moments:
+                moments[UPDATES] = torch.tensor(False)  # of the step that torch has just made
         if self.twins is not None:
             self.twins.place()
         marks = self.state.marks
@@ -173,7 +178,7 @@ class Pairing:
                 parameter.grad = None
             for parameter in with_gradient:
                 moments = optimizer.state.get(parameter)
-                if parameter.grad is not None and moments and UPDATES in moments:
+                if parameter.grad is not None and are_updates(moments):
                     self.rule.to_gradients(group, moments, self.scale)
 
     def _unused(self, optimizer: torch.optim.Optimizer, marked: Dict[int, Mark]) -> Set[int]:
@@ -181,7 +186,7 @@ class Pairing:
         if not self.state.finds_unused:
             return set()
         return {id(p) for group in optimizer.param_groups for p in group["params"]
-                if p.grad is not None and id(p) not in marked and UPDATES in optimizer.state.get(p, ())
+                if p.grad is not None and id(p) not in marked and are_updates(optimizer.state.get(p))
                 and not local(p.grad).any()}
 
     def _follow_rate(self, group: Dict[str, Any], parameter: torch.Tensor, mark: Mark) -> None:
@@ -227,7 +232,7 @@ class Pairing:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if (parameter.grad is not None and id(parameter) not in marked
-                        and UPDATES in optimizer.state.get(parameter, ())):
+                        and are_updates(optimizer.state.get(parameter))):
                     raise UsageError(
                         f"{self.state.name_of(parameter)} has a gradient that Winnow did not reduce, and "
                         f"a second moment that is each rank's own: torch's step of "
@@ -256,10 +261,12 @@ class Pairing:
                 moments = optimizer.state.get(parameter)
                 if moments:
                     moments.pop(CLIP, None)
-                if moments and UPDATES in moments:
+                if are_updates(moments):
                     for name in self.rule.of_one_rank:
                         average(local(moments[name]), self.state.group)
                     self.rule.to_gradients(group, moments, self.scale)
+                if moments:
+                    moments.pop(UPDATES, None)
 
     def _show(self) -> None:
         for parameter, gradient in self._hidden:

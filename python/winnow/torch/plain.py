@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, Sequence
 import torch
 
 from winnow.torch.pairing import pairing_of
-from winnow.torch.rules import CLIP, UPDATES
+from winnow.torch.rules import CLIP, UPDATES, are_updates
 
 
 def plain(optimizer: torch.optim.Optimizer, saved: Dict[str, Any]) -> Dict[str, Any]:
@@ -19,12 +19,15 @@ def plain(optimizer: torch.optim.Optimizer, saved: Dict[str, Any]) -> Dict[str, 
     state = dict(saved["state"])
     for group in saved["param_groups"]:
         for index in group["params"]:
-            if UPDATES in (state.get(index) or ()) or CLIP in (state.get(index) or ()):
-                state[index] = {name: value.detach().to("cpu", copy=True)
-                                if isinstance(value, torch.Tensor) else value
-                                for name, value in state[index].items() if name != CLIP}
-            if UPDATES in (state.get(index) or ()):
+            moments = state.get(index) or {}
+            if UPDATES not in moments and CLIP not in moments:
+                continue
+            state[index] = {name: value.detach().to("cpu", copy=True)
+                            if isinstance(value, torch.Tensor) else value
+                            for name, value in moments.items() if name != CLIP}
+            if are_updates(state[index]):
                 pairing.rule.to_gradients(group, state[index], pairing.scale)
+            state[index].pop(UPDATES, None)
     return {**saved, "state": state}
 
 

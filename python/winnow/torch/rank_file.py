@@ -14,7 +14,7 @@ from winnow.torch.checkpoint import Owner
 from winnow.torch.names import listed
 from winnow.torch.pairing import Pairing, pairings_of
 from winnow.torch.place import local, reals
-from winnow.torch.rules import CLIP, UPDATES, Group, Moments
+from winnow.torch.rules import CLIP, UPDATES, Group, Moments, are_updates
 from winnow.torch.state import State
 from winnow.torch.wholes import whole
 
@@ -190,7 +190,7 @@ def _restored(moved: _Moved, held: Sequence[Dict[str, Any]], state: State) -> Mo
             for one in held:
                 value.add_(one[key], alpha=1 / len(held))
         moments[key] = _placed(value, key, moved)
-    if state.lossless and UPDATES in moments:
+    if state.lossless and are_updates(moments):
         rule.to_gradients(moved.group, moments, moved.pairing.scale)
     return moments
 

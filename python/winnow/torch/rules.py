@@ -22,11 +22,21 @@ from winnow.torch.wholes import shard_of
 Group = Dict[str, Any]  # one of optimizer.param_groups
 Moments = Dict[str, Any]  # optimizer.state of one parameter
 
-# A key of Moments: they are of updates, as Winnow's, not of gradients. The value says nothing, and is
-# a tensor since programs expect no other.
+# A key of Moments, for are_updates. After a step of an attached optimizer all moments have it, so that
+# torch.distributed.checkpoint, which loads no other keys than those it finds, brings it along.
 UPDATES = "winnow_updates"
 CLIP = "winnow_clip"  # likewise: what Norms.keep returns
 _LEGACY_STREAM = 1  # cudaStreamLegacy, CUDA's name of the default stream, which torch calls 0
+
+
+def are_updates(moments: Optional[Moments]) -> bool:
+    """Whether moments are of updates, as Winnow's steps make them, and not of gradients."""
+    mark = moments.get(UPDATES) if moments else None
+    if mark is None:
+        return False
+    if mark.device.type != "cpu" or mark.dtype != torch.bool:  # load_state_dict makes it like a parameter
+        mark = moments[UPDATES] = local(mark).to("cpu", torch.bool)
+    return bool(mark)
 
 
 class Rule(abc.ABC):
@@ -200,7 +210,7 @@ class Adam(Rule):
 def as_of_torch(rule: Rule, group: Group, moments: Optional[Moments], scale: float) -> None:
     """Before torch's own step: moments in its units, which they may not have, since steps or a
     checkpoint of Winnow made them."""
-    if moments and UPDATES in moments:
+    if are_updates(moments):
         rule.to_gradients(group, moments, scale)
 
 

@@ -30,10 +30,11 @@ class Slot:
 
     def expect_one_group(self) -> None:
         """UsageError if other ranks reduce than the model's."""
-        if self.state.group is not self.group:
+        if self.state is not None and self.state.group is not self.group:
             raise UsageError("the DistributedDataParallel has another process group than Winnow, by "
                              "_update_process_group: call winnow.torch.regroup(ddp) on all of its ranks "
-                             "before the next forward pass")
+                             "before its forward pass (after a backward pass that has raised this, make the "
+                             "DistributedDataParallel anew)")
 
     def __reduce__(self) -> Any:
         return Slot, (_nobody,)  # a copy of the model has a new reducer, which calls nobody
@@ -77,6 +78,12 @@ def expect_no_other_hook(ddp: DistributedDataParallel) -> None:
         other = f"the communication hook {name}"
     if other is not None:
         raise UsageError(f"{other}: a DistributedDataParallel has one hook; give up that, or Winnow")
+
+
+def expect_one_group(ddp: DistributedDataParallel) -> None:
+    """UsageError if Winnow reduces between other ranks than the model's."""
+    if ddp in _slots:
+        _slots[ddp].expect_one_group()
 
 
 def was_attached(ddp: DistributedDataParallel) -> bool:

@@ -12,6 +12,7 @@ from winnow._library import UsageError
 from winnow.torch.ahead import look, share_of
 from winnow.torch.marks import content_of, looks_closely
 from winnow.torch.place import local
+from winnow.torch.slot import expect_one_group
 from winnow.torch.state import State
 
 Reaches = Callable[[], List[Tuple[torch.Tensor, float, float]]]
@@ -103,11 +104,15 @@ class Twins:
     @torch.compiler.disable
     def _before_forward(self, module: torch.nn.Module, _: Any) -> None:
         self.rest()  # what an interrupted pass has left
+        if self._state is not None and torch.is_grad_enabled():
+            expect_one_group(module)
         for handle in self._leaves:
             handle.remove()
         self._leaves.clear()
         self._follows = torch.is_grad_enabled()
-        self._in_forward = self._follows and module.training
+        # Of any part: trainers that validate leave the wrapper in evaluation.
+        self._in_forward = self._follows and any(
+            part.training for part in module.modules() if part is not module)
         self.place()
         if self._away:
             closely = bool(self._contents)
@@ -162,7 +167,7 @@ class Twins:
         self._residuals += 1
         number = torch._C._current_graph_task_id()  # -1: none, since this rank has joined
         # Checkpoints that are re-entrant run passes of their own inside of one.
-        if number in (-1, self._last_pass) or self.in_backward or self._in_forward or self._state.lossless:
+        if number in (-1, self._last_pass) or self.in_backward or self._follows or self._state.lossless:
             return
         if number != self._doubtful:  # of a parameter that was used outside of the forward pass, perhaps
             self._doubtful = number

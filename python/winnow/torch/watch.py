@@ -6,12 +6,13 @@ import weakref
 from typing import Any, Callable, List
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
 from winnow.torch.pairing import Pairing, average, pairing_of
 from winnow.torch.place import local
-from winnow.torch.rules import UPDATES, Adam, as_of_torch, default_scale, recipe_of
+from winnow.torch.rules import Adam, are_updates, as_of_torch, default_scale, recipe_of
 from winnow.torch.state import State
 from winnow.torch.unapplied import unapplied_of
 from winnow.torch.untied import expect_tied
@@ -24,7 +25,7 @@ _ADAPTIVE = tuple(getattr(torch.optim, name) for name in (
 states: "weakref.WeakKeyDictionary[torch.nn.Module, State]" = weakref.WeakKeyDictionary()
 meetings: List[Callable[[torch.optim.Optimizer], None]] = []  # of models and optimizers that enable has
 _steps: "weakref.WeakKeyDictionary[State, int]" = weakref.WeakKeyDictionary()
-step_anyway: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()  # attached with anyway=True
+_anyway: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()  # attached with anyway=True
 
 
 @functools.lru_cache(maxsize=None)
@@ -65,17 +66,31 @@ def _convert(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             moments = optimizer.state.get(parameter)
-            if ranks > 1 and moments and UPDATES in moments:
+            if ranks > 1 and are_updates(moments):
                 for name in recipe.rule.of_one_rank:  # else replicas would go apart
                     average(local(moments[name]), None)
             as_of_torch(recipe.rule, group, moments, default_scale(ranks))
+
+
+# What mends a reason that names these words.
+_DENSE_REMEDIES = {"min_bytes": "min_bytes=0", "exempt": "exempt_1d=False"}
+
+
+def step_anyway(optimizer: torch.optim.Optimizer) -> None:
+    """attach has taken it with anyway=True."""
+    _anyway.add(optimizer)
+
+
+def _steps_anyway(optimizer: torch.optim.Optimizer) -> bool:
+    """Also one that such an optimizer holds, and steps by."""
+    return optimizer in _anyway or any(getattr(outer, "optim", None) is optimizer for outer in _anyway)
 
 
 def _check(optimizer: torch.optim.Optimizer, pairing: "Pairing | None", state: State) -> None:
     name = type(optimizer).__name__
     if state.marks.ahead:
         raise UsageError(f"{name}.step() inside of look_ahead, which would undo it: step after it")
-    if pairing is None and state.marks.automatic and optimizer not in step_anyway:
+    if pairing is None and state.marks.automatic and not _steps_anyway(optimizer):
         raise UsageError(f"{name} moves parameters of a model that is attached with another optimizer: "
                          "call winnow.torch.attach(ddp, optimizer) for each of them, before training")
     parameters = (p for group in optimizer.param_groups for p in group["params"])
@@ -98,12 +113,14 @@ def _check(optimizer: torch.optim.Optimizer, pairing: "Pairing | None", state: S
 def _warn_of_losses(optimizer: torch.optim.Optimizer, pairing: "Pairing | None",
                     state: State) -> None:
     name = type(optimizer).__name__
-    if pairing is None and isinstance(optimizer, _ADAPTIVE) and optimizer not in step_anyway:
+    of_ddp = any(isinstance(model, DistributedDataParallel) for model, its in states.items() if its is state)
+    if pairing is None and isinstance(optimizer, _ADAPTIVE) and not _steps_anyway(optimizer):
         warn("adaptive", f"{name} makes wrong second moments of compressed sums: torch's AdamW so "
-             "ended 32 % above the loss of dense sums (docs/convergence.md). Write optimizer = "
-             "winnow.torch.attach(ddp, optimizer) in place of winnow.torch.attach(ddp)")
+             "ended 32 % above the loss of dense sums (docs/convergence.md). Write optimizer = " +
+             ("winnow.torch.attach(ddp, optimizer) in place of winnow.torch.attach(ddp)" if of_ddp else
+              "winnow.torch.AdamW(model.parameters(), ..., model=model)"))
     looks = state.marks.looked or (pairing is not None and pairing.twins is not None)
-    if looks or optimizer in step_anyway:
+    if looks or _steps_anyway(optimizer):
         return
     if pairing is not None and isinstance(pairing.rule, Adam):
         cost = "winnow.torch.AdamW so ended 72 %"
@@ -113,9 +130,9 @@ def _warn_of_losses(optimizer: torch.optim.Optimizer, pairing: "Pairing | None",
     else:
         return
     warn("look-ahead", f"backward passes without look-ahead: {cost} above the loss of dense sums "
-         "(docs/convergence.md). Write optimizer = winnow.torch.attach(ddp, optimizer) with torch's "
-         "optimizer, or put forward and backward passes into with "
-         "winnow.torch.look_ahead(model, optimizer):")
+         "(docs/convergence.md). " +
+         ("Write optimizer = winnow.torch.attach(ddp, optimizer) with torch's optimizer, or put" if of_ddp
+          else "Put") + " forward and backward passes into with winnow.torch.look_ahead(model, optimizer):")
 
 
 def _warn_of_dense(state: State) -> None:
@@ -124,6 +141,7 @@ def _warn_of_dense(state: State) -> None:
         return
     reasons = {bucket["totals"]["reason"] for bucket in state.reducer.bucket_stats()
                if bucket["compressed"] == 0 and bucket["totals"]["calls"] > 1}  # not of the first step
-    warn("dense", f"all sums of {DENSE_STEPS} steps travelled dense, so nothing is saved "
-         f"({'; '.join(sorted(reasons - {''})) or 'no reason given'}). On links where that is wrong name a "
-         'schedule: winnow.torch.attach(..., schedule="balanced")')
+    why = "; ".join(sorted(reasons - {""})) or "no reason given"
+    remedies = [remedy for words, remedy in _DENSE_REMEDIES.items() if words in why] or ['schedule="balanced"']
+    warn("dense", f"all sums of {DENSE_STEPS} steps travelled dense, so nothing is saved ({why}). On links where "
+         f"that is wrong attach with {' and '.join(remedies)}")
