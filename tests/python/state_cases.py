@@ -126,7 +126,7 @@ def case_damaged_states():
     key, waits = state.owner().key, state.residual(next(ddp.parameters()))
     foreign = gather(second)[0][f"group0_rank0_of{ranks}"]
     text = refused(lambda: state.load_state_dict(second))
-    expect("before the first call" in text, f"too late: {text}")
+    expect("before the first backward pass" in text, f"too late: {text}")
     expect(torch.equal(state.residual(next(ddp.parameters())), waits), "what waits stays")
     state.close()
 
