@@ -150,16 +150,16 @@ class Compressor {
   void encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
   /// encode in two halves, for ranks that tell each other how much their messages carry before they
   /// make them, where the gradient decides that: choose does all but the messages, and leaves
-  /// Chosen::begin to its caller, who fills it from Chosen::begin_there before encode_chosen. No
+  /// Chosen::begin to its caller, who fills it from Chosen::device_begin before encode_chosen. No
   /// host waits in either, unless variable_k.
   Chosen choose(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
   void encode_chosen(const Exec& exec, const EncodeJob& job, const Chosen& chosen,
                      EncodeResult& out) const;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
   /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
-  /// as many bytes as PartShapes::sums says, and to `owned` what is left for keep_left. Returns the
-  /// message. The residuals stay. The message carries Header::kPoison if job.header does or if an
-  /// acc of this rank or a sum is not finite.
+  /// as many bytes as PartShapes::sums says, and to `owned` what is left for store_remainder.
+  /// Returns the message. The residuals stay. The message carries Header::kPoison if job.header
+  /// does or if an acc of this rank or a sum is not finite.
   std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
                                    std::span<const MessageView> contributions, Owned& owned,
                                    std::span<std::byte> out) const;

@@ -28,7 +28,7 @@ Chosen take_chosen(const Exec& exec, const Part& part) {
   const std::uint32_t owners = part.partition.owners();
   Chosen chosen{.begin = exec.workspace->take<std::uint32_t>(owners + 1)};
   if (owners == 1) return chosen;
-  chosen.begin_there = scratch.take<std::uint32_t>(owners + 1);
+  chosen.device_begin = scratch.take<std::uint32_t>(owners + 1);
   chosen.local = scratch.take<std::uint32_t>(part.k);
   chosen.value = scratch.take<float>(part.k);
   return chosen;
@@ -43,13 +43,13 @@ void sort_by_owner(const Exec& exec, const Part& part, const List& list, Chosen&
     chosen.local = list.index;
     chosen.value = list.value;
   } else if (size == 0) {
-    kernels::zero(exec, std::as_writable_bytes(chosen.begin_there));
+    kernels::zero(exec, std::as_writable_bytes(chosen.device_begin));
   } else {
     kernels::split_by_owner(exec, {.list = chosen.list,
                                    .partition = part.partition,
                                    .local = chosen.local.first(size),
                                    .value = chosen.value.first(size),
-                                   .begin = chosen.begin_there,
+                                   .begin = chosen.device_begin,
                                    .self = part.self});
   }
 }
@@ -217,7 +217,7 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
   const Chosen chosen = choose_elements(exec, choice, codings, job, out);
   if (job.part.partition.owners() > 1) {
     const kernels::Stopwatch watch(job.encode_seconds);
-    kernels::read(exec, std::as_writable_bytes(chosen.begin), std::as_bytes(chosen.begin_there));
+    kernels::read(exec, std::as_writable_bytes(chosen.begin), std::as_bytes(chosen.device_begin));
   }
   seal_chosen(exec, codings, job, chosen, lists, out);
 }

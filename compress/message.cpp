@@ -107,7 +107,7 @@ kernels::RandomKey Codings::drawing_key(const Header& header,
   return {.seed = kDrawing + seed,
           .call = header.call,
           .stage = header.part,
-          .call_there = status == nullptr ? nullptr : &status->call};
+          .device_call = status == nullptr ? nullptr : &status->call};
 }
 
 Header complete(Header header, const Shape& shape, const Codings& codings) {

@@ -80,22 +80,22 @@ void keep(const Exec& exec, std::span<const Piece> pieces, float decay) {
   });
 }
 
-void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,
-              const MessageView& message) {
+void restore(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,
+             const MessageView& message) {
   kernels::add_owned(exec, {.partition = part.partition,
                             .owner = owner,
                             .pieces = owned.residuals,
                             .values = term(message)});
 }
 
-void put_back(const Exec& exec, const Part& part, const Owned& owned, const Chosen& chosen) {
+void restore(const Exec& exec, const Part& part, const Owned& owned, const Chosen& chosen) {
   kernels::add_owned(exec, {.partition = kernels::Partition(1, part.count),
                             .owner = 0,
                             .pieces = owned.residuals,
                             .values = {.index = chosen.list.index, .value = chosen.list.value}});
 }
 
-void put_back_own(const Exec& exec, const Part& part, const Owned& owned) {
+void restore_own(const Exec& exec, const Part& part, const Owned& owned) {
   if (owned.acc.empty()) return;  // acc is in the residuals
   kernels::store_owned(exec, own_job(part, owned, {.index = owned.drawn, .value = owned.acc}));
 }
@@ -111,7 +111,7 @@ void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& ta
   kernels::store_owned(exec, taken_job(part, owned, taken));
 }
 
-void keep_left(const Exec& exec, const Part& part, const Owned& owned) {
+void store_remainder(const Exec& exec, const Part& part, const Owned& owned) {
   if (!owned.left.empty()) {
     kernels::store_owned(exec, own_job(part, owned, {.index = owned.drawn, .value = owned.left}));
   }

@@ -38,12 +38,12 @@ struct PieceState {
   std::uint32_t turn = 0;    ///< number of calls that picked supports: decides whose turn it is
   bool dirty = false;        ///< the residual may hold something
   /// If not 0, only in the shards that this rank serves of the bucket with this plan.
-  std::uint64_t confined_to = 0;
+  std::uint64_t owned_by_plan = 0;
 
   /// The residual may hold something, anywhere.
   void mark_dirty() {
     dirty = true;
-    confined_to = 0;
+    owned_by_plan = 0;
   }
 };
 
@@ -188,11 +188,12 @@ struct Owned {
 /// What a selection has taken out of a gradient and its residual, before it is in messages: views
 /// of scratch.
 struct Chosen {
-  kernels::SparseView list = {};              ///< by position of the part
-  std::span<std::uint32_t> local = {};        ///< the same by owner: entries [begin[o],
-  std::span<float> value = {};                ///< begin[o + 1]) are for owner o
-  std::span<std::uint32_t> begin_there = {};  ///< in the memory of exec.place, if there are several
-  std::span<std::uint32_t> begin = {};        ///< the host's
+  kernels::SparseView list = {};        ///< by position of the part
+  std::span<std::uint32_t> local = {};  ///< the same by owner: entries [begin[o],
+  std::span<float> value = {};          ///< begin[o + 1]) are for owner o
+  std::span<std::uint32_t> device_begin =
+      {};                               ///< in the memory of exec.place, if there are several
+  std::span<std::uint32_t> begin = {};  ///< the host's
 };
 
 /// The values that a rank has taken out of its residuals at the support of `owner`: views of
@@ -220,14 +221,14 @@ void keep(const Exec& exec, std::span<const Piece> pieces, float decay);
 // The functions below take no memory, so they cannot fail for want of it. owned.residuals is set.
 
 /// residual += the message to `owner`: undoes encode.
-void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,
-              const MessageView& message);
+void restore(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,
+             const MessageView& message);
 
 /// residual += what was chosen: undoes choose.
-void put_back(const Exec& exec, const Part& part, const Owned& owned, const Chosen& chosen);
+void restore(const Exec& exec, const Part& part, const Owned& owned, const Chosen& chosen);
 
 /// residual = acc, if finite, at the positions of Part::self: undoes encode.
-void put_back_own(const Exec& exec, const Part& part, const Owned& owned);
+void restore_own(const Exec& exec, const Part& part, const Owned& owned);
 
 /// The job that takes the residuals at taken.index, or puts them back.
 kernels::OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& taken);
@@ -236,7 +237,7 @@ kernels::OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& t
 void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& taken);
 
 /// residual = what is left of the sums, at the positions of Part::self.
-void keep_left(const Exec& exec, const Part& part, const Owned& owned);
+void store_remainder(const Exec& exec, const Part& part, const Owned& owned);
 
 /// Zeros at local numbers of Part::self that belong to no piece.
 void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local);

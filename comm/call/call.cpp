@@ -268,7 +268,7 @@ void Call::restore(float fill) {
 /// input or 16-bit elements), reads them again, to be put back.
 void Call::read_again() {
   const Setup& setup = context_.setup;
-  const Widened& segments = context_.memory.segments;
+  const StagedSegments& segments = context_.memory.segments;
   bool found = false;
   for (Exchange& exchange : context_.memory.exchanges) {
     const bool all =

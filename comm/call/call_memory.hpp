@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "comm/call/widened.hpp"
+#include "comm/call/staged_segments.hpp"
 #include "comm/schedule/exchange.hpp"
 #include "comm/schedule/schedule.hpp"
 
@@ -13,7 +13,7 @@ namespace winnow::comm {
 
 /// The memory that calls use one after another, so that only the first ones of a bucket allocate.
 struct CallMemory {
-  Widened segments;
+  StagedSegments segments;
   std::vector<const Schedule*> schedules;  ///< one for each part
   std::vector<Exchange> exchanges;         ///< likewise
 

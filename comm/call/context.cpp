@@ -55,8 +55,8 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     refusal_ = error.what();
   }
   try {
-    world_ = std::make_unique<Carrier>(*transport_, exec_.place, exec_.stream);
-    control_ = std::make_unique<Carrier>(*transport_, host_.place, exec_.stream);
+    world_ = std::make_unique<MemoryAdapter>(*transport_, exec_.place, exec_.stream);
+    control_ = std::make_unique<MemoryAdapter>(*transport_, host_.place, exec_.stream);
   } catch (const std::exception& error) {
     abort_by(*transport_, error);
     throw;
@@ -73,8 +73,8 @@ void Context::register_scratch() {
 
 void Context::check_all() {
   checked_ = checked(*transport_);
-  world_ = std::make_unique<Carrier>(*checked_, exec_.place, exec_.stream);
-  control_ = std::make_unique<Carrier>(*checked_, host_.place, exec_.stream);
+  world_ = std::make_unique<MemoryAdapter>(*checked_, exec_.place, exec_.stream);
+  control_ = std::make_unique<MemoryAdapter>(*checked_, host_.place, exec_.stream);
 }
 
 std::uint64_t Context::allocations() const {

@@ -12,7 +12,7 @@
 #include <winnow/transport.hpp>
 #include <winnow/workspace.hpp>
 
-#include "comm/transport/bridge/carrier.hpp"
+#include "comm/transport/bridge/memory_adapter.hpp"
 #include "comm/transport/occupancy.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/together.hpp"
@@ -77,7 +77,7 @@ class Context {
   std::shared_ptr<Transport> transport_;
   Claim claim_;
   std::unique_ptr<Transport> checked_;
-  std::unique_ptr<Carrier> world_, control_;
+  std::unique_ptr<MemoryAdapter> world_, control_;
 };
 
 }  // namespace winnow::comm

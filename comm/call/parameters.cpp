@@ -157,8 +157,9 @@ std::vector<std::byte> Parameters::save(std::uint64_t calls) const {
     SavedParameter saved{
         .id = id, .count = parameter.count, .piece_length = parameter.piece_length};
     for (const PieceState& piece : parameter.pieces) {
-      saved.pieces.push_back(
-          {.turn = piece.turn, .dirty = piece.dirty ? 1U : 0U, .confined_to = piece.confined_to});
+      saved.pieces.push_back({.turn = piece.turn,
+                              .dirty = piece.dirty ? 1U : 0U,
+                              .owned_by_plan = piece.owned_by_plan});
     }
     if (has_residual(parameter)) saved.residual = read(exec, parameter.residual);
     saved.calls = parameter.calls;
@@ -187,7 +188,7 @@ std::uint64_t Parameters::load(std::span<const std::span<const std::byte>> state
     for (const SavedPiece& piece : saved.pieces) {
       parameter.pieces.push_back({.turn = static_cast<std::uint32_t>(piece.turn),
                                   .dirty = piece.dirty != 0,
-                                  .confined_to = piece.confined_to});
+                                  .owned_by_plan = piece.owned_by_plan});
     }
     parameter.calls = saved.calls;
     parameter.counted = saved.counted;

@@ -64,7 +64,7 @@ void write_sums(const CallParts& call, const Exec& exec) {
   }
   for (std::size_t i = 0; i < call.bucket.compressed; ++i) {
     const Exchange& exchange = call.exchanges[i];
-    compress::keep_left(exec, exchange.part, exchange.owned);
+    compress::store_remainder(exec, exchange.part, exchange.owned);
     const Schedule& schedule = *call.schedules[i];
     if (schedule.write == nullptr) keep_rests(schedule, exchange, exec, call.is_first);
   }

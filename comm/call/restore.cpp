@@ -71,13 +71,13 @@ struct PutBack {
     });
   }
   void operator()(const Selected& selected) const {
-    compress::put_back(exec, exchange.part, exchange.owned, selected.chosen);
+    compress::restore(exec, exchange.part, exchange.owned, selected.chosen);
   }
   void operator()(const Encoded& own) const {
     open_own(exchange, own, exec, [&](std::uint32_t owner, const compress::MessageView& message) {
-      compress::put_back(exec, exchange.part, exchange.owned, owner, message);
+      compress::restore(exec, exchange.part, exchange.owned, owner, message);
     });
-    compress::put_back_own(exec, exchange.part, exchange.owned);
+    compress::restore_own(exec, exchange.part, exchange.owned);
   }
 };
 

@@ -51,7 +51,7 @@ void reduce_stream_ordered(const CallParts& call, kernels::CallStatus& status) {
   const Exec& exec = call.exec();
   for (Exchange& exchange : call.exchanges) {
     exchange.course.status = &status;
-    exchange.random.call_there = &status.call;
+    exchange.random.device_call = &status.call;
   }
   if (call.bucket.compressed == 0) {  // nothing to put back
     (void)run_parts(call.schedules, call.exchanges);

@@ -85,7 +85,7 @@ CostShape shape_of(const compress::Part& part, const World& world,
 }
 
 /// Hashes a plan: which segments travel how, and with how many elements. In two levels also who
-/// serves which shard, since PieceState::confined_to holds such a hash.
+/// serves which shard, since PieceState::owned_by_plan holds such a hash.
 std::uint64_t plan_id(const Bucket& bucket, const Topology& topology) {
   Hash hash;
   hash.add(bucket.id);

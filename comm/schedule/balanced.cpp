@@ -41,7 +41,7 @@ class Balanced {
   Counts count() {
     choose_gradient(exchange_);
     Counts counts(exchange_, "elements", ranks_, Counts::Form::range);
-    const auto begin = std::as_bytes(chosen().begin_there);
+    const auto begin = std::as_bytes(chosen().device_begin);
     for (std::size_t step = 1; step < ranks_; ++step) {
       const std::size_t to = (self_ + step) % ranks_, from = (self_ + ranks_ - step) % ranks_;
       counts.send(begin.subspan(to * sizeof(std::uint32_t), 2 * sizeof(std::uint32_t)),

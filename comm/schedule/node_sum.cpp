@@ -73,7 +73,7 @@ std::span<const float> NodeSum::outgoing(const Shard& shard, std::size_t i) cons
 }
 
 void NodeSum::collect() {
-  fold_in_strays();
+  fold_in_off_shard_residual();
   const Stopwatch watch(exchange_.wire.stats.exchange_seconds);
   const std::size_t locals = node_.locals.size();
   const auto local =
@@ -105,7 +105,7 @@ Header NodeSum::header_of_gradient(std::size_t rail) const {
 /// If the residual may hold something outside of the shards that this rank serves, sends
 /// feedback(gradient, residual) as its gradient. The residual stays until the sum is written.
 /// Sends a copy of the gradient if its memory may not be sent from.
-void NodeSum::fold_in_strays() {
+void NodeSum::fold_in_off_shard_residual() {
   const std::span<std::uint8_t> is_folded = exchange_.levels.shards->folded;
   const Stopwatch watch(exchange_.wire.stats.select_seconds);
   // Taken in any case, so that no later call allocates; touched only if needed.
@@ -114,7 +114,7 @@ void NodeSum::fold_in_strays() {
   for (std::size_t i = 0; i < outgoing_.size(); ++i) {
     const Piece& piece = exchange_.part.pieces[i];
     outgoing_[i] = piece.elements.floats();
-    const bool is_confined = piece.state->confined_to == exchange_.header.bucket;
+    const bool is_confined = piece.state->owned_by_plan == exchange_.header.bucket;
     is_folded[i] = piece.state->dirty && !is_confined ? 1 : 0;
     if (is_folded[i] == 0 && !scratch.is_foreign(piece.elements.bytes().data())) continue;
     const auto folded = buffer.subspan(piece.base, piece.elements.size());

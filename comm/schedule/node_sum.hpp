@@ -43,7 +43,7 @@ class NodeSum {
   std::span<std::byte> take_header() const;
   std::span<const float> outgoing(const Shard& shard, std::size_t i) const;
   compress::Header header_of_gradient(std::size_t rail) const;
-  void fold_in_strays();
+  void fold_in_off_shard_residual();
   void send_gradient(int server);
   void receive_gradients(std::size_t sender);
   void receive_whole(std::span<std::byte> buffer, int sender);

@@ -160,7 +160,7 @@ void write(Exchange& exchange, const Exec& exec) {
   for (std::size_t rail = 0; rail < exchange.levels.shards->of_rail.size(); ++rail) {
     const Shard& shard = exchange.levels.shards->of_rail[rail];
     if (exchange.levels.rails->transport(rail) != nullptr) {
-      compress::keep_left(exec, shard.part, shard.owned);
+      compress::store_remainder(exec, shard.part, shard.owned);
       continue;
     }
     for (std::size_t i = 0; i < shard.places.size(); ++i) {
@@ -175,7 +175,7 @@ void write(Exchange& exchange, const Exec& exec) {
   }
   for (const Piece& piece : exchange.part.pieces) {
     piece.state->dirty = true;
-    piece.state->confined_to = exchange.header.bucket;
+    piece.state->owned_by_plan = exchange.header.bucket;
   }
 }
 

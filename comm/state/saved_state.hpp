@@ -14,7 +14,7 @@ namespace winnow::comm {
 struct SavedPiece {
   std::uint64_t turn = 0;
   std::uint64_t dirty = 0;  ///< 0 or 1
-  std::uint64_t confined_to = 0;
+  std::uint64_t owned_by_plan = 0;
 };
 
 /// What a parameter carries from step to step on one rank, but for bounds, which only choose work.
@@ -41,7 +41,7 @@ struct SavedState {
 //   "WNWSTATE", version, ranks, rank, calls, number of parameters
 //   of each parameter: id, count, piece length, number of pieces, number of residual elements,
 //     calls, gradients that the moment counts, number of its elements, bytes of its name;
-//     of each piece: turn, whether dirty, confined_to; then the residual and the moment, 4 bytes
+//     of each piece: turn, whether dirty, owned_by_plan; then the residual and the moment, 4 bytes
 //     an element, and the name, each filled up with zeros to a word
 //   CRC-64/NVME of all bytes before this word
 // Version 3 is written. Version 2, which is read, too, has no names, and FNV-1a over its words in

@@ -15,9 +15,9 @@ struct RandomKey {
   std::uint32_t rank = 0;
   std::uint32_t stage = 0;
   /// If not null, the call is what lies here when the work runs: in the memory of its place.
-  const std::uint64_t* call_there = nullptr;
+  const std::uint64_t* device_call = nullptr;
 
-  constexpr std::uint64_t call_now() const { return call_there != nullptr ? *call_there : call; }
+  constexpr std::uint64_t call_now() const { return device_call != nullptr ? *device_call : call; }
 };
 
 /// Philox4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers:

@@ -15,7 +15,7 @@
 namespace winnow::kernels::cuda {
 
 /// A block's room in shared memory for what all its threads are told.
-struct Turn {
+struct TileTicket {
   std::uint32_t tile;
   std::uint32_t is_last;
   std::uint64_t before;              // of look_back: what is known,
@@ -24,7 +24,7 @@ struct Turn {
 
 /// The next tile; past the last one there is no more work. Between two calls there must be a
 /// barrier.
-WINNOW_DEVICE std::uint32_t next_tile(Turn& turn, std::uint32_t* ticket) {
+WINNOW_DEVICE std::uint32_t next_tile(TileTicket& turn, std::uint32_t* ticket) {
   if (simt::thread() == 0) turn.tile = simt::atomic_add(ticket, 1);
   simt::barrier();
   return turn.tile;
@@ -46,7 +46,7 @@ WINNOW_DEVICE bool is_last_thread(std::uint32_t* done) {
 }
 
 /// Likewise for all threads of that block.
-WINNOW_DEVICE bool is_last_block(Turn& turn, std::uint32_t* done, std::uint32_t mine,
+WINNOW_DEVICE bool is_last_block(TileTicket& turn, std::uint32_t* done, std::uint32_t mine,
                                  std::uint32_t all) {
   const bool last = is_last_thread(done, mine, all);
   if (simt::thread() == 0) turn.is_last = last ? 1 : 0;
@@ -86,7 +86,7 @@ inline constexpr std::uint64_t kSumToEnd = std::uint64_t{2} << 62;
 /// those behind. `tiles` has a word for each tile, 0 at first. All threads of a block call it, and
 /// each looks at one tile: hundreds run at a time, and a look at memory takes as long for 256 words
 /// as for one. Between two calls there must be a barrier.
-WINNOW_DEVICE std::uint64_t look_back(Turn& turn, std::uint64_t* tiles, std::uint32_t tile,
+WINNOW_DEVICE std::uint64_t look_back(TileTicket& turn, std::uint64_t* tiles, std::uint32_t tile,
                                       std::uint64_t mine) {
   if (simt::thread() == 0) {
     simt::publish(&tiles[tile], (tile == 0 ? kSumToEnd : kOwnSum) | mine);

@@ -77,7 +77,7 @@ struct Merge {
   MergeTask task;
   struct Shared {
     simt::ScanRoom scan;
-    Turn turn;
+    TileTicket turn;
     MergeCut<std::uint64_t> cut[2];  // where the tile begins and ends
     // Its entries, those of a first; then its union.
     std::uint32_t index[kMergeTile + 1];

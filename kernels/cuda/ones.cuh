@@ -44,7 +44,7 @@ struct OnesTask {
 
 struct OnesRoom {
   simt::ScanRoom scan;
-  Turn turn;
+  TileTicket turn;
 };
 
 /// A row and its scratch, ones_scratch(words) zeros.

@@ -30,7 +30,7 @@ void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
   }
   const Workspace::Scope scope(scratch_of(exec));
   OrderedSumJob placed = job;
-  placed.terms.there = terms_there(exec, job.terms);
+  placed.terms.there = device_terms(exec, job.terms);
   launch_sum(exec, placed);
 }
 

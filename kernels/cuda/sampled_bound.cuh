@@ -31,7 +31,7 @@ WINNOW_DEVICE std::uint32_t sampled_magnitude(const SelectTask& task, std::uint3
 /// waits for a block that is not there. Reads gradient, residual and moment. Returns true for the
 /// block that ends the last share and then sees the whole sample; the others may have to wait for
 /// it.
-WINNOW_DEVICE bool take_sample(Turn& turn, const SelectTask& task) {
+WINNOW_DEVICE bool take_sample(TileTicket& turn, const SelectTask& task) {
   SelectControl& control = *task.control;
   const std::uint32_t sampled = task.sample_runs * kSampleRun;
   const std::uint32_t shares = (sampled + simt::kThreads - 1) / simt::kThreads;

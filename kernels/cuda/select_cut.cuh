@@ -31,7 +31,7 @@ struct TaskCut {
   struct Shared {
     DigitRoom digits;
     simt::ScanRoom above, ties;
-    Turn turn;
+    TileTicket turn;
   };
 
   /// Returns when all tiles are drawn. One block of those that come is the first.

@@ -38,20 +38,20 @@ struct TaskPass {
   };
 
   /// What a warp has met of the task. Its first thread's own, to save all of them registers.
-  struct Met {
+  struct WarpStats {
     std::uint32_t tiles, highest;
     std::uint32_t
         counted;  ///< candidates that are far above the bound, or what is of the other side
   };
   struct Shared {
     simt::ScanRoom scan, own_scan;
-    Turn turn;
+    TileTicket turn;
     std::uint32_t own[kTileUnits / simt::kLanes];  // a bit for each unit of the tile
     std::uint32_t local[kTileUnits];               // the first local number of each, if it is own
     float own_bound;                               // what |acc| of own elements must reach
     DigitRoom digits;
     Bounds bounds;
-    Met met[simt::kWarps];
+    WarpStats met[simt::kWarps];
   };
 
   /// Begins with a tile of the task that the block has drawn among those of all tasks, and goes on
@@ -61,7 +61,7 @@ struct TaskPass {
     const std::uint32_t bound = kKeeps ? task.bound : find_bound(shared, drawn == task.first_tile);
     if (simt::thread() == 0) shared.bounds = {bound, bound + kNear, kKeeps ? *task.kept : 0};
     if constexpr (!kOwn) simt::barrier();  // else find_own has one
-    Met& met = shared.met[simt::thread() / simt::kLanes];
+    WarpStats& met = shared.met[simt::thread() / simt::kLanes];
     if (simt::lane() == 0) met = {};
     while (true) {
       drawn = stream(shared, drawn - task.first_tile, tickets);
@@ -149,7 +149,7 @@ struct TaskPass {
       memory.load(here, gradient, acc);
       if constexpr (kOwn) find_own(shared, tile);
       if constexpr (kMakes) memory.make_updates(here, acc, gradient);
-      std::uint32_t highest = 0, counted = 0;  // magnitude; elements that Met counts
+      std::uint32_t highest = 0, counted = 0;  // magnitude; elements that WarpStats counts
       WINNOW_UNROLLED
       for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
         const bool own = is_own(shared, j);
@@ -218,7 +218,7 @@ struct TaskPass {
     highest = simt::warp_max(highest);
     if constexpr (kCountsFar || kOneSide) counted = simt::warp_sum(counted);
     if (simt::lane() != 0) return;
-    Met& met = shared.met[simt::thread() / simt::kLanes];
+    WarpStats& met = shared.met[simt::thread() / simt::kLanes];
     if (highest > met.highest) met.highest = highest;
     met.counted += counted;
   }

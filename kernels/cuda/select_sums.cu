@@ -24,7 +24,7 @@ struct SumsKind {
 
   static SumsScratch layout(const Job& job) { return layout_of(job); }
   Task make(const Job& job, const SelectMemory& memory) const {
-    return make_sums_task(job, terms_there(exec, job.terms), memory);
+    return make_sums_task(job, device_terms(exec, job.terms), memory);
   }
 };
 
@@ -48,7 +48,7 @@ void select_sums(const Exec& exec, SumsJobs jobs) {
 
 void keep_sums(const Exec& exec, const KeepSumsJob& job) {
   const Workspace::Scope scope(scratch_of(exec));
-  const DeviceTerm* const terms = terms_there(exec, job.terms);
+  const DeviceTerm* const terms = device_terms(exec, job.terms);
   const SumsScratch layout = layout_of(job);
   std::byte* const scratch = scratch_of(exec).take<std::byte>(layout.bytes).data();
   clear(exec, scratch, layout.zeroed);

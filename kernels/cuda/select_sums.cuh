@@ -83,7 +83,7 @@ struct TaskSums {
     float sum[kSumsTile];
     std::uint32_t touched[kSumsTile / kWordBits], listed[kSumsTile / kWordBits];  // bits
     simt::ScanRoom scan;
-    Turn turn;
+    TileTicket turn;
   };
 
   /// Begins with a tile of the task that the block has drawn among those of all tasks, and goes on
@@ -94,7 +94,7 @@ struct TaskSums {
     const std::uint32_t tiles = pass_tiles(task.select.count);
     const std::uint32_t bound = magnitude(task.fed->listed_by);
     const std::uint64_t begin = kKeeps ? *task.select.kept : 0;
-    Met met = {};
+    WarpStats met = {};
     std::uint32_t mine = 0;
     for (std::uint32_t tile = drawn - task.select.first_tile; tile < tiles;
          tile = drawn - task.select.first_tile) {
@@ -127,7 +127,7 @@ struct TaskSums {
   };
 
   /// The largest magnitude that a thread has met, and how many candidates far above the bound.
-  struct Met {
+  struct WarpStats {
     std::uint32_t highest, far;
   };
 
@@ -188,7 +188,7 @@ struct TaskSums {
 
   /// Writes the tile's sums and candidates. A thread has kMine elements that follow each other.
   WINNOW_DEVICE void emit(Shared& shared, std::uint32_t tile, const Candidates& candidates,
-                          Met& met) const {
+                          WarpStats& met) const {
     SelectControl& control = *task.select.control;
     const std::uint32_t first = simt::thread() * kMine, shift = first % kWordBits;
     constexpr std::uint32_t kMask = (1U << kMine) - 1;

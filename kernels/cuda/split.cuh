@@ -58,7 +58,7 @@ struct SumUnits {
   SplitTask task;
   struct Shared {
     simt::ScanRoom scan;
-    Turn turn;
+    TileTicket turn;
   };
 
   static constexpr std::uint32_t kUnits = 4;  // of a thread

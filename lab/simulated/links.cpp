@@ -63,27 +63,27 @@ void SimulatedLinks::offer(Level& level, const Lane& lane) {
   }
 }
 
-Passage SimulatedLinks::next() {
+Transit SimulatedLinks::next() {
   const std::uint32_t number = due_.number();
   Level& level = levels_[number < levels_[1].first_port ? 0 : 1];
   Port& port = level.ports[number - level.first_port];
   const std::uint32_t from = port.ranks[port.offers.number()];
   Lane& lane = level.lanes[from];
 
-  Passage passage{.outgoing = lane.queue.front(), .from = from, .begin = due_.time()};
-  const double seconds = level.link.seconds(passage.outgoing.bytes);
-  Port& receiving = level.ports[level.lanes[passage.outgoing.to].port];
-  passage.left = passage.begin + seconds;
-  passage.arrival = std::max(passage.begin + level.link.alpha, receiving.receives_until) + seconds;
-  port.sends_until = lane.free = passage.left;
-  receiving.receives_until = passage.arrival;
+  Transit transit{.outgoing = lane.queue.front(), .from = from, .begin = due_.time()};
+  const double seconds = level.link.seconds(transit.outgoing.bytes);
+  Port& receiving = level.ports[level.lanes[transit.outgoing.to].port];
+  transit.left = transit.begin + seconds;
+  transit.arrival = std::max(transit.begin + level.link.alpha, receiving.receives_until) + seconds;
+  port.sends_until = lane.free = transit.left;
+  receiving.receives_until = transit.arrival;
   if (&level == &levels_[1])
     uplink_[static_cast<std::size_t>(topology_.node_of(static_cast<int>(from)))] +=
-        passage.outgoing.bytes;
+        transit.outgoing.bytes;
 
   lane.queue.pop();
   offer(level, lane);
-  return passage;
+  return transit;
 }
 
 }  // namespace winnow::comm

@@ -24,7 +24,7 @@ struct Outgoing {
 };
 
 /// One message's way through the links, in virtual seconds.
-struct Passage {
+struct Transit {
   Outgoing outgoing;
   std::uint32_t from;
   double begin;    ///< the first byte leaves the sender's port
@@ -38,7 +38,7 @@ struct Passage {
 /// an uplink take turns. Cut-through:
 ///   begin = max(offered, port free), left = begin + bytes / beta;
 ///   arrival = max(begin + alpha, receiving port free) + bytes / beta.
-/// Passages come out in order of `begin`. With one alpha per level that is also the order in which
+/// Transits come out in order of `begin`. With one alpha per level that is also the order in which
 /// their first bytes reach receiving ports, so ports need no queue of what is under way.
 class SimulatedLinks {
  public:
@@ -66,7 +66,7 @@ class SimulatedLinks {
   /// When the next message leaves.
   double time() const { return due_.time(); }
   /// Carries the next message.
-  Passage next();
+  Transit next();
 
   /// Bytes that have left a node for others.
   std::uint64_t uplink_bytes(int node) const { return uplink_[static_cast<std::size_t>(node)]; }

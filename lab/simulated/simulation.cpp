@@ -208,34 +208,34 @@ void Simulation::resume_next() {
 }
 
 void Simulation::carry_next() {
-  const Passage passage = links_.next();
-  const Outgoing& outgoing = passage.outgoing;
-  now_ = passage.begin;
-  SimulatedRank& sender = of(passage.from);
+  const Transit transit = links_.next();
+  const Outgoing& outgoing = transit.outgoing;
+  now_ = transit.begin;
+  SimulatedRank& sender = of(transit.from);
   ++sender.messages_sent;
   sender.bytes_sent += outgoing.bytes;
   if (world_.trace) {
-    transfers_.push_back({static_cast<int>(passage.from), static_cast<int>(outgoing.to),
-                          outgoing.bytes, passage.begin, passage.arrival});
+    transfers_.push_back({static_cast<int>(transit.from), static_cast<int>(outgoing.to),
+                          outgoing.bytes, transit.begin, transit.arrival});
   }
   if (of(outgoing.to).gone) {
     sender.refused_by = static_cast<int>(outgoing.to);
-    note_unmet(passage.from, outgoing.to, outgoing.bytes);
+    note_unmet(transit.from, outgoing.to, outgoing.bytes);
     return;
   }
   const Arrived message{.message = outgoing.message,
                         .bytes = outgoing.bytes,
-                        .left = passage.left,
-                        .arrival = passage.arrival,
+                        .left = transit.left,
+                        .arrival = transit.arrival,
                         .ticket = outgoing.ticket,
                         .next = 0};
-  Pair& pair = pairs_.at(passage.from, outgoing.to);
+  Pair& pair = pairs_.at(transit.from, outgoing.to);
   if (pair.expected.first == 0) {
     pair.arrived.push(arrived_, arrived_.take(message));
     return;
   }
   const std::uint32_t met = pair.expected.pop(expected_);
-  meet(passage.from, outgoing.to, message, expected_[met]);
+  meet(transit.from, outgoing.to, message, expected_[met]);
   expected_.give_back(met);
 }
 

@@ -101,7 +101,7 @@ struct Awaited {
 };
 
 /// One run. The next event is the earliest of: a rank resumes (first, in a tie), a message leaves.
-/// Both wait in timetables. Time only goes forwards, and no effect of a passage precedes it: when a
+/// Both wait in timetables. Time only goes forwards, and no effect of a transit precedes it: when a
 /// message leaves, its arrival is known, and so is whom it wakes and when.
 class Simulation {
  public:

@@ -13,7 +13,7 @@
 #include <winnow/error.hpp>
 #include <winnow/mpi.hpp>
 
-#include "comm/transport/bridge/carrier.hpp"
+#include "comm/transport/bridge/memory_adapter.hpp"
 #include "compress/compressor.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/gate.hpp"
@@ -56,7 +56,7 @@ TEST(AwareMpi, IsWhatTheLibrarySaysUnlessItIsTurnedOff) {
   run_ranks(kRanks, [](const std::shared_ptr<Transport>& transport) {
     EXPECT_TRUE(transport->takes(Place::cuda));
     EXPECT_TRUE(transport->takes(Place::cpu));
-    EXPECT_EQ(&comm::Carrier(*transport, Place::cuda).transport(), transport.get());
+    EXPECT_EQ(&comm::MemoryAdapter(*transport, Place::cuda).transport(), transport.get());
     const auto host = mpi_transport(MPI_COMM_WORLD, 0, MpiMemory::host);
     EXPECT_FALSE(host->takes(Place::cuda));
     aware = 0;

@@ -23,7 +23,7 @@
 
 #include "comm/plan/agreement.hpp"
 #include "comm/schedule/exchange.hpp"
-#include "comm/transport/bridge/carrier.hpp"
+#include "comm/transport/bridge/memory_adapter.hpp"
 #include "comm/transport/local/local.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
@@ -164,11 +164,11 @@ TEST(HostMessages, OfASubset) {
 
 TEST(HostMessages, FindTheNodes) {
   run(4, [](Rank& self) {
-    const comm::Carrier carrier(*self.inner, Place::cpu);
+    const comm::MemoryAdapter carrier(*self.inner, Place::cpu);
     const Topology topology = discover(carrier.transport(), soon());
     EXPECT_EQ(topology.nodes(), 2);
     EXPECT_EQ(topology.node_of(3), 1);
-    EXPECT_EQ(&comm::Carrier(*self.inner, Place::cuda).transport(), self.inner.get());
+    EXPECT_EQ(&comm::MemoryAdapter(*self.inner, Place::cuda).transport(), self.inner.get());
   });
 }
 

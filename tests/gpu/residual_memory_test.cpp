@@ -124,7 +124,7 @@ TEST_F(ResidualMemoryOnDevice, AGraphReplaysACall) {
   AllReducer captured(std::make_shared<comm::OneOfManyTransport>(), options, place);
   kernels::PlaceArray<float> here(place, kCount), there(place, kCount);
   kernels::PlaceArray<float> weights(place, kCount), ahead(place, kCount),
-      ahead_there(place, kCount);
+      device_ahead(place, kCount);
   bring(place, weights.span(), make_gradient(Kind::normal, kCount, 0, 0, 3));
   const auto step = [&](int number, const auto& call) {
     const auto gradient = make_gradient(Kind::heavy_tailed, kCount, 0, number, 7);
@@ -134,14 +134,14 @@ TEST_F(ResidualMemoryOnDevice, AGraphReplaysACall) {
     plain.look_ahead(7, weights.span(), ahead.span(), 0.5F);
     call();
     EXPECT_TRUE(same_bits(on_host(place, there.span()), on_host(place, here.span())));
-    EXPECT_TRUE(same_bits(on_host(place, ahead_there.span()), on_host(place, ahead.span())));
+    EXPECT_TRUE(same_bits(on_host(place, device_ahead.span()), on_host(place, ahead.span())));
     const std::vector<float> expected = on_host(place, plain.residual(7));
     captured.synchronize();
     EXPECT_TRUE(same_bits(captured.residual(7), expected));  // the host reads them where they lie
   };
   const auto call = [&] {
     captured.all_reduce(there.span(), 7);
-    captured.look_ahead(7, weights.span(), ahead_there.span(), 0.5F);
+    captured.look_ahead(7, weights.span(), device_ahead.span(), 0.5F);
   };
   step(0, call);
   step(1, call);

@@ -20,7 +20,7 @@
 #include <winnow/error.hpp>
 #include <winnow/topology.hpp>
 
-#include "comm/transport/bridge/carrier.hpp"
+#include "comm/transport/bridge/memory_adapter.hpp"
 #include "comm/transport/bridge/staging.hpp"
 #include "comm/transport/growing.hpp"
 #include "lab/simulated/simulated.hpp"
@@ -204,8 +204,8 @@ TEST(Staged, SaysWhatItIsLikeTheOneBelow) {
     EXPECT_EQ(self.transport->node(), self.inner->node());
     EXPECT_EQ(self.transport->allows_threads(), self.inner->allows_threads());
     EXPECT_EQ(self.transport->native_all_reduce(), self.inner->native_all_reduce());
-    EXPECT_EQ(&comm::Carrier(*self.inner, Place::cpu).transport(), self.inner.get());
-    EXPECT_TRUE(comm::Carrier(*self.inner, Place::cuda).transport().takes(Place::cuda));
+    EXPECT_EQ(&comm::MemoryAdapter(*self.inner, Place::cpu).transport(), self.inner.get());
+    EXPECT_TRUE(comm::MemoryAdapter(*self.inner, Place::cuda).transport().takes(Place::cuda));
     EXPECT_THAT([&] { (void)comm::staged(*self.transport); },
                 ThrowsMessage<UsageError>(HasSubstr("host memory")));
   });

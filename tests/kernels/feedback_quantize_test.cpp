@@ -290,7 +290,7 @@ TEST(FeedbackQuantize, ACallInMemoryIsReadByEachStep) {
       QuantizeState state = begin(step.c, format), expected = state;
       OnPlace<std::uint64_t> call(exec, 1);
       RandomKey there = kQuantizeKey;
-      there.call_there = call.data();
+      there.device_call = call.data();
       for (int i = 0; i < 2; ++i) {
         ++key.call;
         call.upload({&key.call, 1});

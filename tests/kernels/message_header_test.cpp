@@ -33,16 +33,16 @@ TEST(MessageHeader, SealedInPlaceEqualsACodecsMessage) {
                                      CallStatus* status) {
       OnPlace<std::byte> there(exec, message);
       OnPlace<std::uint32_t> word_sources(exec, words);
-      OnPlace<CallStatus> status_there(exec, 1);
-      if (status != nullptr) status_there.upload({status, 1});
+      OnPlace<CallStatus> device_status(exec, 1);
+      if (status != nullptr) device_status.upload({status, 1});
       OnPlace<kernels::SelectResult> result_sources(exec, results);
       kernels::seal(exec, {.message = there.span(),
                            .header = std::bit_cast<HeaderBytes>(header),
                            .layout = kHeaderLayout,
                            .poison = {word_sources.span(), result_sources.span()},
-                           .status = status == nullptr ? nullptr : status_there.data()});
+                           .status = status == nullptr ? nullptr : device_status.data()});
       std::ranges::copy(there.download(), message.begin());
-      if (status != nullptr) *status = status_there.download().front();
+      if (status != nullptr) *status = device_status.download().front();
     });
   });
 }

@@ -20,7 +20,7 @@ struct OneTile {
   std::uint64_t* before;
 
   struct Shared {
-    kernels::cuda::Turn turn;
+    kernels::cuda::TileTicket turn;
   };
   void run(Shared& shared) const {
     before[simt::thread()] = kernels::cuda::look_back(shared.turn, tiles, tile, mine);

@@ -125,7 +125,7 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   void expect_usable();
   void lose_link(int rank, const std::string& problem);
   void find_out_about_lost_link();
-  void doom(const std::optional<Failure>& why) {
+  void fail_later(const std::optional<Failure>& why) {
     if (!doom_) doom_ = why;
   }
   int waits_for();
@@ -297,7 +297,7 @@ void TcpTransport::move_receipts(int from) {
   TcpPeer& other = peer(from);
   const bool left = other.has_rings() && notices_.has_left(from);  // and wrote before
   if (const std::string wrong = other.receive(messages_); !wrong.empty()) {
-    doom(Failure{wrong, FailureKind::usage});
+    fail_later(Failure{wrong, FailureKind::usage});
     return;
   }
   if (!other.is_receiving()) return;
@@ -323,7 +323,7 @@ void TcpTransport::take_events(int timeout) {
   if (timeout != 0 && !set_sleeping_at_rings(true)) timeout = 0;
   const int count =
       ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
-  if (count < 0 && errno != EINTR) doom(Failure{"epoll_wait: " + errno_text(errno)});
+  if (count < 0 && errno != EINTR) fail_later(Failure{"epoll_wait: " + errno_text(errno)});
   for (int i = 0; i < count; ++i) {
     const auto& [events, data] = events_[static_cast<std::size_t>(i)];
     if (data.u64 == kDoorbell) {
@@ -333,7 +333,7 @@ void TcpTransport::take_events(int timeout) {
     }
     const auto from = static_cast<int>(data.u64 / 2);
     if (data.u64 % 2 == 1) {
-      doom(notices_.listen(from));
+      fail_later(notices_.listen(from));
       notices_.answer(waits_for());
       if (peer(from).has_rings()) move(from);
       continue;
@@ -455,9 +455,9 @@ void TcpTransport::lose_link(int rank, const std::string& problem) {
 void TcpTransport::find_out_about_lost_link() {
   const auto& [rank, problem, patience] = lost_link_;
   const std::string who = "rank " + std::to_string(rank);
-  doom(notices_.listen(rank));
-  if (notices_.has_left(rank)) doom(Failure{who + " has left: its transport was destroyed"});
-  if (patience.passed()) doom(Failure{"the connection to " + who + ": " + problem});
+  fail_later(notices_.listen(rank));
+  if (notices_.has_left(rank)) fail_later(Failure{who + " has left: its transport was destroyed"});
+  if (patience.passed()) fail_later(Failure{"the connection to " + who + ": " + problem});
 }
 
 }  // namespace

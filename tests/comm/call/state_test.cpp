@@ -243,7 +243,7 @@ TEST(State, HandsOnMoments) {
 TEST(State, GoesOnAlone) {
   comm::SavedState state{
       .ranks = 4, .rank = 3, .calls = 5, .parameters = {{.id = 1, .count = 2, .piece_length = 2}}};
-  state.parameters[0].pieces = {{.turn = 7, .dirty = 1, .confined_to = 2}};
+  state.parameters[0].pieces = {{.turn = 7, .dirty = 1, .owned_by_plan = 2}};
   state.parameters[0].residual = {8, -4};
   state.parameters[0].counted = 5;
   state.parameters[0].moment = {1, 3};
@@ -261,7 +261,7 @@ TEST(State, GoesOnAlone) {
     EXPECT_EQ(parameter.moment, (std::vector<float>{1, 3}));
     EXPECT_EQ(parameter.pieces.at(0).turn, 7U);
     EXPECT_EQ(parameter.pieces.at(0).dirty, 1U);
-    EXPECT_EQ(parameter.pieces.at(0).confined_to, 0U);
+    EXPECT_EQ(parameter.pieces.at(0).owned_by_plan, 0U);
   }
   const std::vector<std::span<const std::byte>> three = {{}, bytes, {}};
   EXPECT_THROW(comm::take_over(three, 1, 2, true), UsageError);

@@ -67,7 +67,7 @@ TEST(SavedState, BothVersionsAreRead) {
     ASSERT_EQ(parameter.pieces.size(), 2U);
     EXPECT_EQ(parameter.pieces[0].dirty, 1U);
     EXPECT_EQ(parameter.pieces[1].turn, 2U);
-    EXPECT_EQ(parameter.pieces[1].confined_to, 9U);
+    EXPECT_EQ(parameter.pieces[1].owned_by_plan, 9U);
     EXPECT_EQ(parameter.residual, (std::vector<float>{1.5F, -2.5F, 0}));
     EXPECT_EQ(parameter.calls, 5U);
     EXPECT_EQ(parameter.counted, 4U);

@@ -97,14 +97,14 @@ TEST_F(ElementwiseOnDevice, HalvesEqualReference) {
       },
       [&](kernels::RestJob job) {
         const std::span<float> sums = job.sums, residual = job.residual;
-        const OnDevice<float> sums_there(sums, stream), residual_there(residual, stream);
+        const OnDevice<float> device_sums(sums, stream), device_residual(residual, stream);
         const DeviceZeros<std::uint32_t> too_large(1, stream);
-        job.sums = sums_there.span();
-        job.residual = residual_there.span();
+        job.sums = device_sums.span();
+        job.residual = device_residual.span();
         job.too_large = too_large.data();
         kernels::keep_rest(stream.exec(), job);
-        sums_there.download(sums);
-        residual_there.download(residual);
+        device_sums.download(sums);
+        device_residual.download(residual);
         return says_no(too_large, stream);
       }};
   expect_widen_equals_reference(body);

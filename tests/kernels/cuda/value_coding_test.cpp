@@ -47,7 +47,7 @@ struct OnDevice {
   void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream) {
     kernels::zero(stream.exec(), std::as_writable_bytes(not_finite.span()));
     kernels::RandomKey key = kQuantizeKey;
-    key.call_there = call.data();
+    key.device_call = call.data();
     kernels::feedback_quantize(stream.exec(), {.pieces = {pieces, device_pieces.data()},
                                                .decay = decay,
                                                .partition = c.partition(),

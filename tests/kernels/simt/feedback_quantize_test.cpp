@@ -115,7 +115,7 @@ TEST_P(FeedbackQuantizeOnModel, EveryInputEqualsReference) {
 /// Each step rounds by the call that stands in memory when it runs, whatever the key says.
 TEST_P(FeedbackQuantizeOnModel, ACallInMemoryIsReadByEachStep) {
   kernels::RandomKey key = kQuantizeKey, there = kQuantizeKey;
-  there.call_there = &key.call;
+  there.device_call = &key.call;
   for (const ValueFormat& format : default_formats()) {
     SCOPED_TRACE(name_of(format));
     QuantizeCase c = piece_lists()[0];

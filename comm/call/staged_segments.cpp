@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/call/widened.hpp"
+#include "comm/call/staged_segments.hpp"
 
 #include <algorithm>
 
@@ -43,8 +43,8 @@ bool takes_as_given(const Bucket& bucket, std::span<const Segment> segments,
 
 }  // namespace
 
-void Widened::view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket,
-                   const compress::Preconditioner& preconditioner) {
+void StagedSegments::view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket,
+                          const compress::Preconditioner& preconditioner) {
   given_ = wide_ = segments;
   if (std::ranges::none_of(segments, is_half)) return;
   stays_.assign(segments.size(), false);
@@ -71,7 +71,7 @@ void Widened::view(const Exec& exec, std::span<const Segment> segments, const Bu
   wide_ = scratch_;
 }
 
-void Widened::read(const Exec& exec) const {
+void StagedSegments::read(const Exec& exec) const {
   kernels::together(exec, [&] {
     for (std::size_t s = 0; s < given_.size(); ++s) {
       const Elements out = given_[s].elements;
@@ -85,11 +85,11 @@ void Widened::read(const Exec& exec) const {
   });
 }
 
-bool Widened::has_original(std::size_t segment) const {
+bool StagedSegments::has_original(std::size_t segment) const {
   return is_widened(segment) || !is_in_place(given_[segment]);
 }
 
-void Widened::narrow(const Exec& exec) const {
+void StagedSegments::narrow(const Exec& exec) const {
   kernels::together(exec, [&] {
     for (std::size_t s = 0; s < given_.size(); ++s) {
       if (!is_widened(s)) continue;

@@ -12,9 +12,9 @@ namespace winnow::comm {
 
 /// The transport for messages in the memory of a place: the given one, which outlives this, or an
 /// adapter over it. `stream` is that of device buckets, or null.
-class Carrier {
+class MemoryAdapter {
  public:
-  Carrier(Transport& transport, Place place, void* stream = nullptr) : transport_(transport) {
+  MemoryAdapter(Transport& transport, Place place, void* stream = nullptr) : transport_(transport) {
     if (transport.takes(place)) return;
     adapter_ = place == Place::cuda ? staged(transport) : host_messages(transport, stream);
   }

@@ -15,7 +15,7 @@ namespace winnow::comm {
 /// The segments of a call as its parts take them. Where they do not take 16-bit elements as given,
 /// views of float32 scratch, from exec.workspace for the duration of the call, stand for these; all
 /// others are views of the caller's elements.
-class Widened {
+class StagedSegments {
  public:
   /// Starts a call. Does not touch elements yet, and leaves scratch uninitialised.
   void view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket,
