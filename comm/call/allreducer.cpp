@@ -145,8 +145,7 @@ void AllReducer::Impl::synchronize() {
 }
 
 template <class Work>
-auto AllReducer::Impl::with_state(const char* caller, const Work& work) {
-  expect_idle(caller);
+auto AllReducer::Impl::with_state(const Work& work) {
   const std::lock_guard lock(setup->context.moving());
   const kernels::DeviceScope scope(setup->context.device());
   const kernels::FloatMode mode;
@@ -293,7 +292,8 @@ std::span<const float> AllReducer::residual(std::uint64_t id) const {
 
 void AllReducer::look_ahead(std::uint64_t id, std::span<const float> weights,
                             std::span<float> ahead, float share) const {
-  impl().with_state("look_ahead", [&] { impl().parameters.look_ahead(id, weights, ahead, share); });
+  impl().expect_idle("look_ahead");
+  impl().with_state([&] { impl().parameters.look_ahead(id, weights, ahead, share); });
 }
 
 float AllReducer::look_ahead_share(float momentum, std::optional<ReduceOp> op) const {
@@ -311,16 +311,14 @@ float AllReducer::look_ahead_share(float momentum, std::optional<ReduceOp> op) c
 std::vector<std::byte> AllReducer::save() const {
   impl().expect_idle("save");
   impl().synchronize();
-  return impl().with_state("save",
-                           [&] { return impl().parameters.save(impl().device_calls.number()); });
+  return impl().with_state([&] { return impl().parameters.save(impl().device_calls.number()); });
 }
 
 void AllReducer::load(std::span<const std::span<const std::byte>> states) {
   WINNOW_EXPECTS(impl().queue->idle() && impl().device_calls.number() == 0 &&
                      impl().parameters.states().empty(),
                  "load comes before the first call");
-  impl().with_state("load",
-                    [&] { impl().device_calls.set_number(impl().parameters.load(states)); });
+  impl().with_state([&] { impl().device_calls.set_number(impl().parameters.load(states)); });
 }
 
 void AllReducer::load(std::span<const std::byte> state) {
@@ -328,7 +326,8 @@ void AllReducer::load(std::span<const std::byte> state) {
 }
 
 void AllReducer::begin_step() {
-  impl().with_state("begin_step", [&] { impl().parameters.begin_step(); });
+  impl().expect_idle("begin_step");
+  impl().with_state([&] { impl().parameters.begin_step(); });
 }
 
 void AllReducer::discard_step() {
@@ -342,7 +341,7 @@ void AllReducer::discard_step(std::span<const std::uint64_t> ids) {
   impl().expect_idle("discard_step");
   WINNOW_EXPECTS(impl().parameters.step_begun(), "discard_step comes after begin_step");
   impl().synchronize();
-  impl().with_state("discard_step", [&] { impl().parameters.discard(ids); });
+  impl().with_state([&] { impl().parameters.discard(ids); });
 }
 
 void AllReducer::scale_residuals(float factor) {
@@ -351,7 +350,7 @@ void AllReducer::scale_residuals(float factor) {
       std::isfinite(factor) && factor > 0,
       "residuals are scaled by a number above 0, unlike the factor " + number_text(factor));
   impl().synchronize();
-  impl().with_state("scale_residuals", [&] { impl().parameters.scale_residuals(factor); });
+  impl().with_state([&] { impl().parameters.scale_residuals(factor); });
 }
 
 }  // namespace winnow

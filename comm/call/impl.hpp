@@ -36,9 +36,9 @@ struct AllReducer::Impl {
 
   void expect_idle(const char* caller) const;
   void synchronize();
-  /// Runs `work` on the state between calls, of which none may be in flight.
+  /// Runs `work` on the state between calls.
   template <class Work>
-  auto with_state(const char* caller, const Work& work);
+  auto with_state(const Work& work);
 
   const std::shared_ptr<comm::Setup> setup;  // outlives what uses it
   comm::StatsBook book;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <new>
 #include <utility>
+#include <vector>
 #include <winnow/error.hpp>
 
 #include "comm/call/stream_ordered.hpp"

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "comm/call/call_memory.hpp"
 #include "comm/call/call_queue.hpp"

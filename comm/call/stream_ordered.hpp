@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <span>
 #include <string>
-#include <winnow/exec.hpp>
 #include <winnow/options.hpp>
 #include <winnow/transport.hpp>
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "compress/partial.hpp"
-#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {

@@ -15,11 +15,12 @@ compress::Outcome outcome_of(const Exchange& exchange);
 /// WholeSum is left to Schedule::write.
 bool write_outcome(Exchange& exchange);
 
-/// Runs part i through schedules[i], with `write` at its end. A few parts are under way at once:
+/// Runs part i through schedules[i], with `write` at its end; those of one Schedule::run_together
+/// together, without. A few parts are under way at once:
 /// while one part's messages travel, another is encoded or added. All ranks enqueue in the same
 /// order, and enqueue all parts whatever they find, since a rank on a device may not look
-/// (comm/call/stream_ordered.hpp). Returns whether everything found was finite, equal on all
-/// ranks. Throws what a schedule throws.
+/// (comm/call/stream_ordered.hpp). Returns whether everything found was finite: equal on all ranks,
+/// but for parts that run together. Throws what a schedule throws.
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
                bool (*write)(Exchange&) = write_outcome);
 

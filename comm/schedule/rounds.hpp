@@ -12,8 +12,8 @@
 
 namespace winnow::comm {
 
-/// A schedule at work on one part: a coroutine that stops to wait for other ranks, so that several
-/// parts can be under way at once. In it
+/// A schedule at work on a part, or on several together: a coroutine that stops to wait for other
+/// ranks, so that several parts can be under way at once. In it
 ///   co_await world.start(exec);
 /// starts what it has enqueued and resumes when all of it is done; so does exchange_counts. Nothing
 /// runs before the first resume. Its frame lies in exec.workspace, which outlives it.

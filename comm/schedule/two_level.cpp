@@ -10,7 +10,6 @@
 #include "comm/schedule/rests.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
-#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/exec/together.hpp"
 #include "kernels/memory_ops.hpp"

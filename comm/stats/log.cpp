@@ -45,8 +45,8 @@ void DebugLog::plan(const Bucket& bucket, const BucketStats& stats) {
   begin().add("bucket ");
   append_label(line_, stats);
   add(": ").add(bucket.count).add(" elements, ").add(stats.compressed).add(" of them compressed; ");
-  const std::size_t least = bucket.schedule.empty() ? 0 : 1;  // a plain bucket has none of its own
-  add(std::max(bucket.parts.size(), least)).add(" parts: ").add(bucket.schedule);
+  const bool is_plain = bucket.compressor == nullptr;  // which travels as one
+  add(is_plain ? 1 : bucket.parts.size()).add(" parts: ").add(bucket.schedule);
   if (!bucket.coding.empty()) add(" of ").add(bucket.coding);
   add("; ").add(bucket.wire_bytes).add(" bytes a call, dense ").add(bucket.dense_wire_bytes);
   add("; ").add(bucket.reason).write();

@@ -30,7 +30,8 @@ import unapplied_cases
 import warning_cases
 from torch_harness import DEVICE, say
 
-MODULES = [optimizer_cases, attach_cases, change_cases, clip_cases, marks_cases, warning_cases, state_cases, life_cases,
+MODULES = [optimizer_cases, attach_cases, change_cases, clip_cases, marks_cases, warning_cases, state_cases,
+           life_cases,
            restart_cases, damage_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, report_cases,
            hook_cases]
 if DEVICE.type == "cuda":

@@ -1,7 +1,7 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Attaches Winnow to a DistributedDataParallel, and to the optimizer that moves its parameters."""
-from typing import Any, Dict, Optional, Set, Union, overload
+from typing import Any, Dict, List, Optional, Set, Union, overload
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -70,11 +70,7 @@ def attach(ddp, optimizer=None, compressor=None, *, anyway=False, **options):
         watch_sums(ddp, state)
         return state
     inner = _unwrap(optimizer)
-    recipe = expect_recipe(inner, anyway, "attach(..., anyway=True)")
-    if not any(p is parameter for group in inner.param_groups for p in group["params"]
-               for parameter in ddp.parameters()):
-        raise UsageError(f"this {type(inner).__name__} moves no parameter of the model")
-    _expect_one_optimizer(inner, ddp)
+    recipe = _agree_on(inner, ddp, anyway)
     state = states.get(ddp)
     if state is None:
         state = state_for(ddp, recipe, compressor, options)
@@ -86,13 +82,24 @@ def attach(ddp, optimizer=None, compressor=None, *, anyway=False, **options):
     return optimizer
 
 
-def _expect_one_optimizer(optimizer: torch.optim.Optimizer, ddp: DistributedDataParallel) -> None:
-    """UsageError on all ranks if theirs move different parameters of the model. Collective."""
-    moved = [place for place, parameter in enumerate(ddp.parameters()) if id(parameter) in _moves(optimizer)]
-    if any(theirs != moved for theirs in exchange(ddp.process_group, lambda: moved)):
-        raise UsageError(f"the {type(optimizer).__name__} of each rank moves other parameters, as the one inside of "
-                         "a ZeroRedundancyOptimizer does, and Winnow prepares gradients of all on every rank: "
+def _agree_on(optimizer: torch.optim.Optimizer, ddp: DistributedDataParallel, anyway: bool) -> Recipe:
+    """UsageError on all ranks if one refuses its optimizer, or if theirs move different parameters of the
+    model. Collective."""
+    recipes: List[Recipe] = []
+
+    def moved() -> List[int]:
+        recipes.append(expect_recipe(optimizer, anyway, "attach(..., anyway=True)"))
+        moves = _moves(optimizer)
+        return [place for place, parameter in enumerate(ddp.parameters()) if id(parameter) in moves]
+
+    everyone = exchange(ddp.process_group, moved)
+    if not any(everyone):
+        raise UsageError(f"this {type(optimizer).__name__} moves no parameter of the model")
+    if any(theirs != everyone[0] for theirs in everyone):
+        raise UsageError(f"the {type(optimizer).__name__} of each rank moves other parameters, as the one "
+                         "inside of a ZeroRedundancyOptimizer does, and Winnow prepares gradients of all on every rank: "
                          "take an optimizer of all parameters, or shard by attach_hsdp")
+    return recipes[0]
 
 
 def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
@@ -116,6 +123,7 @@ def expect_recipe(optimizer: torch.optim.Optimizer, anyway: bool, remedy: str) -
         held = getattr(optimizer, "optim", None)
         inside = (f", or attach(ddp, optimizer.optim), the {type(held).__name__} inside"
                   if isinstance(held, torch.optim.Optimizer) and recipe_of(held) is not None
+                  and type(optimizer).__name__ != "ZeroRedundancyOptimizer"
                   and _moves(held) == _moves(optimizer) else "")
         raise UsageError(
             f"attach knows how torch.optim.SGD, Adam and AdamW move weights, not how "
@@ -160,8 +168,8 @@ def _make_state(ddp: DistributedDataParallel, compressor: str, options: Dict[str
         raise UsageError("Winnow is attached to this model already")
     expect_no_other_hook(ddp)
     if getattr(ddp, "_use_python_reducer", False):
-        raise UsageError('torch._dynamo.config.optimize_ddp = "python_reducer" sums gradients without hooks: set it '
-                         "to True before the DistributedDataParallel is made")
+        raise UsageError('torch._dynamo.config.optimize_ddp = "python_reducer" sums gradients without hooks: '
+                         "set it to True before the DistributedDataParallel is made")
     state = State(compressor, group=ddp.process_group, **options)
     state.finds_unused, state.rescale = ddp.find_unused_parameters, rescale_of(ddp, state)
     state.name_parameters(ddp.module.named_parameters())

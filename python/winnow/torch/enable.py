@@ -16,7 +16,7 @@ from winnow.torch.pairing import pairing_of
 from winnow.torch.slot import was_attached
 from winnow.torch.state import State
 from winnow.torch.twins import Twins
-from winnow.torch.watch import meetings, watch
+from winnow.torch.watch import meetings, steps_anyway, watch
 
 Only = Callable[[DistributedDataParallel], bool]
 
@@ -41,7 +41,7 @@ class _Later:
     def meet(self, optimizer: torch.optim.Optimizer) -> None:
         """Before a step."""
         ddp = self._ddp()
-        if ddp is None or pairing_of(optimizer) is not None:
+        if ddp is None or pairing_of(optimizer) is not None or steps_anyway(optimizer):
             return
         moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if moved.isdisjoint(map(id, ddp.parameters())):

@@ -246,6 +246,8 @@ class Pairing:
         self._show()
         optimizer = self._optimizer()
         self._to_gradients(optimizer)
+        for moments in optimizer.state.values():
+            moments.pop(UPDATES, None)
         for handle in self._handles:
             handle.remove()
         if self._scales_itself is None:
@@ -265,8 +267,6 @@ class Pairing:
                     for name in self.rule.of_one_rank:
                         average(local(moments[name]), self.state.group)
                     self.rule.to_gradients(group, moments, self.scale)
-                if moments:
-                    moments.pop(UPDATES, None)
 
     def _show(self) -> None:
         for parameter, gradient in self._hidden:

@@ -278,8 +278,8 @@ class State:
         def load() -> bytes:
             nonlocal loaded
             if self.reducer.totals()["calls"] > 0:
-                raise UsageError("State.load_state_dict comes before the first backward pass: load into a model "
-                                 "that was just attached, or winnow.torch.detach(model) and attach it again")
+                raise UsageError("State.load_state_dict comes before the first backward pass: load into a "
+                                 "model that was just attached, or winnow.torch.detach(model) and attach it again")
             contents = unpack(states, owner)
             saved.update(names_in(states))
             self.reducer.load(*contents)

@@ -111,8 +111,7 @@ class Twins:
         self._leaves.clear()
         self._follows = torch.is_grad_enabled()
         # Of any part: trainers that validate leave the wrapper in evaluation.
-        self._in_forward = self._follows and any(
-            part.training for part in module.modules() if part is not module)
+        self._in_forward = self._follows and any(part.training for part in module.modules())
         self.place()
         if self._away:
             closely = bool(self._contents)

@@ -81,7 +81,7 @@ def step_anyway(optimizer: torch.optim.Optimizer) -> None:
     _anyway.add(optimizer)
 
 
-def _steps_anyway(optimizer: torch.optim.Optimizer) -> bool:
+def steps_anyway(optimizer: torch.optim.Optimizer) -> bool:
     """Also one that such an optimizer holds, and steps by."""
     return optimizer in _anyway or any(getattr(outer, "optim", None) is optimizer for outer in _anyway)
 
@@ -90,7 +90,7 @@ def _check(optimizer: torch.optim.Optimizer, pairing: "Pairing | None", state: S
     name = type(optimizer).__name__
     if state.marks.ahead:
         raise UsageError(f"{name}.step() inside of look_ahead, which would undo it: step after it")
-    if pairing is None and state.marks.automatic and not _steps_anyway(optimizer):
+    if pairing is None and state.marks.automatic and not steps_anyway(optimizer):
         raise UsageError(f"{name} moves parameters of a model that is attached with another optimizer: "
                          "call winnow.torch.attach(ddp, optimizer) for each of them, before training")
     parameters = (p for group in optimizer.param_groups for p in group["params"])
@@ -114,13 +114,13 @@ def _warn_of_losses(optimizer: torch.optim.Optimizer, pairing: "Pairing | None",
                     state: State) -> None:
     name = type(optimizer).__name__
     of_ddp = any(isinstance(model, DistributedDataParallel) for model, its in states.items() if its is state)
-    if pairing is None and isinstance(optimizer, _ADAPTIVE) and not _steps_anyway(optimizer):
+    if pairing is None and isinstance(optimizer, _ADAPTIVE) and not steps_anyway(optimizer):
         warn("adaptive", f"{name} makes wrong second moments of compressed sums: torch's AdamW so "
              "ended 32 % above the loss of dense sums (docs/convergence.md). Write optimizer = " +
              ("winnow.torch.attach(ddp, optimizer) in place of winnow.torch.attach(ddp)" if of_ddp else
               "winnow.torch.AdamW(model.parameters(), ..., model=model)"))
     looks = state.marks.looked or (pairing is not None and pairing.twins is not None)
-    if looks or _steps_anyway(optimizer):
+    if looks or steps_anyway(optimizer):
         return
     if pairing is not None and isinstance(pairing.rule, Adam):
         cost = "winnow.torch.AdamW so ended 72 %"
@@ -143,5 +143,5 @@ def _warn_of_dense(state: State) -> None:
                if bucket["compressed"] == 0 and bucket["totals"]["calls"] > 1}  # not of the first step
     why = "; ".join(sorted(reasons - {""})) or "no reason given"
     remedies = [remedy for words, remedy in _DENSE_REMEDIES.items() if words in why] or ['schedule="balanced"']
-    warn("dense", f"all sums of {DENSE_STEPS} steps travelled dense, so nothing is saved ({why}). On links where "
-         f"that is wrong attach with {' and '.join(remedies)}")
+    warn("dense", f"all sums of {DENSE_STEPS} steps travelled dense, so nothing is saved ({why}). On links "
+         f"where that is wrong attach with {' and '.join(remedies)}")
