@@ -80,7 +80,7 @@ constexpr std::size_t least_bytes(const winnow_second_moment*) {
 }
 
 /// A structure as this version has it. `given` may come from an older version, whose structure is
-/// shorter, or from a newer one, whose further members must be zero. What it does not have stays as
+/// shorter, or from a newer one, whose further members must be zero. Fields that it lacks stay as
 /// in `known`.
 template <class Struct>
 Struct read(const Struct* given, const char* what, Struct known = {}) {

@@ -8,7 +8,7 @@
 
 namespace winnow::comm {
 
-/// An object with all members. What was not measured is null.
+/// An object with all members. A field that was not measured is null.
 std::string to_json(const Stats& stats);
 /// Arrays of objects.
 std::string to_json(std::span<const BucketStats> buckets);

@@ -11,7 +11,7 @@
 
 namespace winnow::comm {
 
-/// The status that tells a caller in C of an exception, whose text becomes the last error.
+/// The status of an exception for a caller in C; the text becomes the last error.
 inline int status_of(const std::exception& error) noexcept {
   winnow_set_last_error(error.what());
   if (dynamic_cast<const UsageError*>(&error) != nullptr) return WINNOW_USAGE_ERROR;

@@ -65,7 +65,7 @@ AllReducer::Impl::Impl(const std::shared_ptr<comm::Setup>& made)
   setup->context.finish_by([queue = queue] { queue->drain(); });
 }
 
-/// Beside Errors, of which the other ranks know, there may be no memory: they learn that, too.
+/// The other ranks know of Errors. They also learn it if this rank has no memory left.
 AllReducer::Impl* AllReducer::Impl::make(const std::shared_ptr<Transport>& transport,
                                          const Options& given, const Exec& where,
                                          std::string refusal) {

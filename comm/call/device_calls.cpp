@@ -97,7 +97,7 @@ void DeviceCalls::synchronize() {
   learn();
 }
 
-/// What replays left, the host does not see.
+/// Graph replays are invisible to the host, so residuals may hold anything after them.
 void DeviceCalls::learn() {
   poll();
   if (completions_->has_captured()) parameters_.expect_anywhere();

@@ -50,9 +50,9 @@ class DeviceCalls {
   /// Learns the outcome of calls that have ended.
   void poll();
   /// Before a call in two levels: its first round depends on whether residuals hold anything
-  /// outside of this rank's shards, as they do behind a call that put its gradients back. Those of
-  /// other buckets need no wait: what they leave is confined to their own shards, or not at all.
-  /// The bucket's last call ended long ago where others came between.
+  /// outside of this rank's shards, as they do behind a call that put its gradients back. Calls of
+  /// other buckets need no wait: they leave nothing outside of their own shards, or mark it. The
+  /// bucket's last call ended long ago where others came between.
   void await_last(const Bucket& bucket);
   /// Before the host waits for the device: the device may still wait for messages of earlier calls,
   /// and it knows no deadline.

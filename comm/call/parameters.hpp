@@ -19,7 +19,7 @@ class Parameters {
  public:
   explicit Parameters(const Setup& setup) : setup_(setup) {}
 
-  /// By id.
+  /// The state of each parameter, by id.
   ParameterStates& states() { return states_; }
   const ParameterStates& states() const { return states_; }
 

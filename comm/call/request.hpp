@@ -27,8 +27,8 @@ struct CallParts {
   const Exec& exec() const { return setup.exec(); }
 };
 
-/// What a caller asks of all ranks: which elements are reduced, and how such a call is planned and
-/// run. Views of the caller's segments. The base is an all-reduce of gradients, by sum or average.
+/// A caller's request to all ranks: the elements to reduce, and how such a call is planned and run.
+/// Views of the caller's segments. The base is an all-reduce of gradients, by sum or average.
 class Request {
  public:
   Request(std::span<const Segment> segments, ReduceOp op) : segments_(segments), op_(op) {}
@@ -65,8 +65,8 @@ class Request {
 
   /// Sums over ranks. Returns false if the bucket must become NaN, on all ranks.
   virtual bool reduce(const CallParts& call) const;
-  /// Whether all ranks have found their compressed parts finite, of which this rank found `finite`.
-  /// Where all have seen the same bits, they know.
+  /// Whether all ranks have found their compressed parts finite. `finite`: what this rank has
+  /// found. Where all have seen the same bits, they know.
   virtual bool all_agree(const CallParts&, bool finite) const { return finite; }
   /// Brings the result where the caller expects it, once it is in the segments.
   virtual void deliver(const Exec&) const {}

@@ -13,7 +13,7 @@ namespace {
 
 using compress::Header;
 
-/// Calls use(owner, message) with each of this rank's own messages, opened. Those that are open
+/// Calls use(owner, message) with each of this rank's own messages, opened. Messages that are open
 /// already share launches.
 template <class Use>
 void open_own(const Exchange& exchange, const Encoded& own, const Exec& exec, const Use& use) {

@@ -118,7 +118,7 @@ void Setup::meet(const Options& given, std::string refusal, const std::function<
     const Processors processors = Processors::of_this_process();
     const auto ranks = exchange_rank_infos(context.control(), exec().place, processors, deadline());
     topology = topology_of(ranks);
-    // Those on a device cannot overlap what those on hosts can, and messages must match.
+    // Ranks on a device cannot overlap all that ranks on hosts can, and messages must match.
     const auto elsewhere = [&](const RankInfo& rank) { return rank.place != ranks.front().place; };
     places_differ = std::ranges::any_of(ranks, elsewhere);
     // Messages of hosts are staged in memory that is not registered.

@@ -45,7 +45,7 @@ std::string difference(const Header& mine, const Header& other) {
   return {};
 }
 
-/// A refusal's count is that of the bytes of its words, 0 if there was no memory for them.
+/// The count of a refusal is the number of bytes in its words, 0 if there was no memory for them.
 bool is_refusal(const Header& header) {
   return (header.flags & Header::kRefused) != 0;
 }

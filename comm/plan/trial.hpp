@@ -15,8 +15,8 @@ namespace winnow::comm {
 
 /// A race between plans of one bucket in its first calls: a compressed one; dense; and dense by
 /// Winnow's ring, if the transport has an allreduce of its own. The calls are real: some by each
-/// plan, of which the first few are untimed. Then the ranks compare their times. Plans that are
-/// nearly as fast as the best race on, up to kRounds times. All ranks keep the same plan.
+/// plan, the first few untimed. Then the ranks compare their times. Plans that are nearly as fast
+/// as the best race on, up to kRounds times. All ranks keep the same plan.
 ///
 /// Calls by the compressed plan follow each other, since a dense one changes what it finds in the
 /// residual. Calls by the dense plans alternate, so that neither finds its own scratch in the
@@ -33,7 +33,7 @@ class Trial {
   /// Plans that take at most so many times as long as the best one race on.
   static constexpr double kClose = 1.15;
 
-  /// The most calls of a race of so many plans, of which `timed` of each and of each round count.
+  /// The most calls of a race of so many plans. `timed`: calls of each plan that count in a round.
   static constexpr std::size_t most_calls(std::size_t plans, int timed) {
     return kRounds * plans * (kSettling + static_cast<std::size_t>(timed));
   }

@@ -94,7 +94,7 @@ double pass_bytes(const CostShape& shape) {
 
 /// One all_reduce of the transport over all pieces: in place if they are adjacent in memory, and
 /// scratch is not registered, otherwise through scratch of the same size (each rank for itself).
-/// What compressed calls have left in the residual travels with the first dense call. Leaves the
+/// The first dense call also sends what compressed calls have left in the residual. Leaves the
 /// result as WholeSum; unless in place, elements and residual keep their content.
 Rounds run(Exchange& exchange) {
   const Part& part = exchange.part;
@@ -132,8 +132,9 @@ Rounds run(Exchange& exchange) {
 }
 
 /// Writes the sum times Scaling::factor to the elements, and clears the residual that travelled
-/// with it. What elements of 16 bits cannot hold of it waits there again; in a bucket that is dense
-/// as a whole, where nothing waits, they become infinite instead, as MPI's and NCCL's do.
+/// with it. The residual keeps the part of a sum that elements of 16 bits cannot hold; in a bucket
+/// that is dense as a whole, where nothing waits, they become infinite instead, as MPI's and NCCL's
+/// do.
 void write(Exchange& exchange, const Exec& exec) {
   const auto [sum, in_place] = std::get<WholeSum>(exchange.result.outcome);
   if (exchange.scaling.factor != 1) kernels::scale(exchange.exec, sum, exchange.scaling.factor);

@@ -42,7 +42,7 @@ struct Places {
   int size, guests;
 };
 
-/// What a rank does in a round.
+/// The role of a rank in a round.
 struct Round {
   int peer;
   bool sends;    ///< the sum so far
@@ -146,7 +146,7 @@ class Doubling {
     told_ = expect_told(exchange_, header_of(round.receives), counts.theirs().front());
   }
 
-  /// Enqueues a round: sends the sum so far, and receives that of others.
+  /// Enqueues a round: sends this rank's sum so far, and receives the sums of others.
   void exchange(const Round& round) {
     if (round.sends) send(round.peer);
     if (round.receives > 0) receive(round.peer, round.receives);
@@ -374,9 +374,9 @@ std::uint64_t outcome_bytes(const CostShape& shape) {
 ///   3. Hosts send the sum to their guests.
 /// Both sides add the lower places' sum + the upper places', so both get the same bits. With m[r]
 /// the messages as they travel, place p begins with m[2 p] + m[2 p + 1] or with its single message,
-/// and the sum of places [p, p + 2 n) is that of [p, p + n) + that of [p + n, p + 2 n). Places
-/// exchange unions with float32 values (compress/partial.hpp), which carry every position if that
-/// is no longer. Where sizes do not travel with messages, ranks tell each other first how many
+/// and the sum of places [p, p + 2 n) is the sum of [p, p + n) plus the sum of [p + n, p + 2 n).
+/// Places exchange unions with float32 values (compress/partial.hpp), which carry every position if
+/// that is no longer. Where sizes do not travel with messages, ranks tell each other first how many
 /// elements unions have. A rank that does not send the sum of all makes no list of it: it ends with
 /// the last two sums.
 Rounds run(Exchange& exchange) {

@@ -65,7 +65,7 @@ struct Course {
 
 /// The elements keep the gradient.
 struct Untouched {};
-/// Likewise, but residuals have changed meanwhile.
+/// The elements keep the gradient, but residuals have changed meanwhile.
 struct ResidualsChanged {
   /// A stretch of a residual and its content before the call; empty if that was zero.
   struct Stretch {
@@ -147,8 +147,8 @@ void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
 bool has_open_size(const Exchange& exchange, compress::Header::Kind kind);
 /// Whether ranks then tell each other first, since sizes do not travel.
 bool needs_counts(const Exchange& exchange, compress::Header::Kind kind);
-/// What is expected of a message of which its sender has told how many elements it has: those of
-/// `most`, a header with the most that it may carry.
+/// The expectation of a message whose number of elements was exchanged before. `most`: its header,
+/// with the most that it may carry.
 compress::Expected expect_told(const Exchange& exchange, const compress::Header& most,
                                std::uint64_t elements);
 
@@ -197,14 +197,14 @@ void encode_chosen(Exchange& exchange, compress::Header::Kind kind,
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
                         std::span<std::uint64_t> received);
 
-/// Likewise with one message for all: messages[self].
+/// The same with one message for all: messages[self].
 void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received);
-/// Likewise of messages of one size, by the transport's own call for it.
+/// The same for messages of one size, by the transport's own call.
 void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received);
 
 /// The bytes of out[peer], for each peer, and what it says of in[peer].
 Counts count_bytes(Exchange& exchange, Messages out, Messages in);
-/// Likewise with one message for all: messages[self].
+/// The same with one message for all: messages[self].
 Counts count_bytes(Exchange& exchange, Messages messages);
 /// Cuts in[peer] to what will come.
 void cut_to(const Exchange& exchange, const Counts& bytes, std::span<std::span<std::byte>> in);

@@ -153,7 +153,7 @@ const compress::Shape& NodeShare::shape_of_outcome(std::size_t rail, std::uint32
   return is_sum ? part.partial_of(nodes).longest : part.shapes.gradients.front();
 }
 
-/// What this rank expects of it.
+/// This rank's expectation of that message.
 Expected NodeShare::expected(std::size_t rail, std::uint32_t sender) const {
   const Header header = header_of_outcome(rail, sender);
   if (!has_open_size(exchange_, header.kind)) return {header, shape_of_outcome(rail, sender)};

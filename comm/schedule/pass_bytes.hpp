@@ -17,7 +17,7 @@ constexpr double kCoded = 16;       ///< per list element: index and value, plai
 constexpr double kSelectParameter = 10e3;  ///< its bound, its candidates' cut and its list
 constexpr double kChooseParameter = 15e3;  ///< likewise of the sums, by their owners
 
-/// What `parameters` in one part cost more than one parameter of as many elements.
+/// The additional cost of several parameters in one part over one parameter of as many elements.
 constexpr double parameters_pass(std::uint64_t parameters, double each) {
   return each * static_cast<double>(parameters - 1);
 }

@@ -13,11 +13,11 @@
 
 namespace winnow::comm {
 
-// What elements of 16 bits cannot hold of finite sums. All ranks deliver the largest finite
-// element, and the rest waits in residuals for a later call. One rank keeps it, the owner of the
-// position by kernels::Partition: so it competes for k once. Where all ranks send values at one
-// support, which they pick in turn, each keeps an equal share, for each has to see it. Residuals
-// grow by it behind all else that the call leaves there.
+// Rests: the part of finite sums that elements of 16 bits cannot hold. All ranks deliver the
+// largest finite element, and the rest waits in residuals for a later call. One rank keeps it, the
+// owner of the position by kernels::Partition: so it competes for k once. Where all ranks send
+// values at one support, which they pick in turn, each keeps an equal share, for each has to see
+// it. Residuals grow by it behind all else that the call leaves there.
 
 /// The keepers among the ranks of a transport that end a part with the same sums by `schedule`.
 /// `averaged`: Scaling::averaged.

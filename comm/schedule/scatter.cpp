@@ -38,7 +38,7 @@ bool has_residual(const Piece& piece) {
   return piece.state->dirty && !piece.residual().empty();
 }
 
-/// What is expected of a gradient's message in an exchange.
+/// The expectation of a gradient's message in an exchange.
 compress::Expected expect(const Exchange& exchange) {
   return exchange.part.expect(exchange.header, exchange.part.shapes.gradients.front());
 }
@@ -154,7 +154,7 @@ Rounds run(std::span<Exchange> shards) {
 }
 
 /// Writes the sum to the elements of the own shard, whose residual it has emptied but for what
-/// these cannot hold. Those of other shards hold anything.
+/// these cannot hold. The elements of other shards hold anything.
 void write(Exchange& exchange, const Exec& exec) {
   const WholeSum* const whole = std::get_if<WholeSum>(&exchange.result.outcome);
   if (whole == nullptr) return;

@@ -33,7 +33,7 @@ namespace {
 /// Words that stand for several schedules.
 constexpr std::string_view kAuto = "auto", kLeastBytes = "least_bytes", kTwoLevel = "two_level";
 
-/// What MPI, NCCL and others call it, and the schedule here.
+/// The names in MPI, NCCL and others, and the schedule here.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"ring", "dense"},
     {"tree", "dense"},

@@ -24,15 +24,15 @@ struct CostShape {
   std::uint64_t k = 0;                 ///< kept elements
   compress::Codings codings = {};      ///< of its messages
   const Topology* topology = nullptr;  ///< of the ranks; null: each rank is a node of its own
-  /// Chance that a rank keeps an element which another rank keeps. None: that of independent
-  /// supports, k / count.
+  /// Chance that a rank keeps an element which another rank keeps. None: k / count, as of
+  /// independent supports.
   std::optional<double> overlap = {};
   std::uint64_t sums_k = k;      ///< kept of the sums, where owners choose among them
   std::uint64_t parameters = 1;  ///< that the positions belong to, or their pieces
   bool one_outcome = false;      ///< as Course::one_outcome
 };
 
-/// What a schedule costs, for the planner.
+/// The costs of a schedule, for the planner.
 struct ScheduleCosts {
   /// Bytes that the busiest rank sends; for an evenly spread support if they depend on its shape.
   std::uint64_t (*wire_bytes)(const CostShape&);
@@ -134,7 +134,8 @@ constexpr std::uint64_t ring_bytes(std::uint64_t count, std::size_t unit, int ra
   return 2 * (count - count / static_cast<std::uint64_t>(ranks)) * unit;
 }
 
-/// What Winnow's own allreduce sends: ring_bytes, or P - 1 times everything where that is little.
+/// The bytes that Winnow's own allreduce sends: ring_bytes, or P - 1 times everything where that is
+/// little.
 constexpr std::uint64_t dense_bytes(std::uint64_t count, std::size_t unit, int ranks) {
   return reduces_in_one_step(count, unit, ranks)
              ? static_cast<std::uint64_t>(ranks - 1) * count * unit
@@ -146,7 +147,7 @@ std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wir
 
 /// The largest of so many shares of a part, if supports are spread evenly.
 CostShape share_of(CostShape shape, std::uint64_t shares);
-/// What an owner has of it at most.
+/// The largest share of an owner.
 inline CostShape share_of_owner(const CostShape& shape) {
   return share_of(shape, static_cast<std::uint64_t>(shape.ranks));
 }

@@ -43,7 +43,7 @@ class Rails {
   std::vector<std::vector<int>> ranks_;
 };
 
-/// What one rail reduces of a part; a part itself.
+/// The stretch of a part that one rail reduces; a part itself.
 struct Shard {
   /// Where a piece of the shard lies: from element `begin` of piece `piece` of the whole part on.
   struct Place {

@@ -192,8 +192,8 @@ class Shared {
     compressor_.code_taken(exchange_.exec, job, exchange_.owned, coded);
   }
 
-  /// In a stream-ordered call nobody hears of a message that never comes. One without a header
-  /// must not be taken for an older one, so its buffer holds NaN until it comes.
+  /// In a stream-ordered call nobody notices a message that never comes. One without a header must
+  /// not be taken for an older one, so its buffer holds NaN until it comes.
   void mark_missing() const {
     if (exchange_.course.status == nullptr || !codings_.exact()) return;
     kernels::together(exchange_.exec, [&] {
@@ -302,11 +302,11 @@ double pass_bytes(const CostShape& shape) {
 ///   2. Each rank takes its acc at all supports, and sends each picker the values at its support.
 ///      Pickers add in rank order, value i as ((0 + v[0][i]) + v[1][i]) + ..., where v[picker] is
 ///      the picker's own acc, uncoded.
-///   3. Each picker sends the sums to all. What a coding misses of them goes into its residual.
-/// With float32 values nothing of acc is left at the supports, and rounds 2 and 3 have no headers:
-/// those of round 1 say what follows. Winnow does not use the transport's allreduce here: pickers
-/// add in the same order over any transport, with as many bytes in fewer rounds, and do not block
-/// other parts.
+///   3. Each picker sends the sums to all. The error of their coding goes into its residual. With
+/// float32 values nothing of acc is left at the supports, and rounds 2 and 3 have no headers: those
+/// of round 1 say what follows. Winnow does not use the transport's allreduce here: pickers add in
+/// the same order over any transport, with as many bytes in fewer rounds, and do not block other
+/// parts.
 Rounds run(Exchange& exchange) {
   Shared part(exchange);
   part.pick();

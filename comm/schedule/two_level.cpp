@@ -20,8 +20,8 @@ namespace {
 using compress::Piece;
 using kernels::Stopwatch;
 
-/// The second round: the rails of a part, each of which reduces its shard by the inner schedule,
-/// with nodes as ranks and node sums as gradients.
+/// The second round: each rail of a part reduces its shard by the inner schedule, with nodes as
+/// ranks and node sums as gradients.
 class InnerRounds {
  public:
   explicit InnerRounds(const NodePart& node)
@@ -32,7 +32,7 @@ class InnerRounds {
   InnerRounds(const InnerRounds&) = delete;
   InnerRounds& operator=(const InnerRounds&) = delete;
 
-  /// By rail; set if this rank serves it.
+  /// The exchanges by rail; set if this rank serves it.
   std::span<Exchange> exchanges() const { return exchanges_; }
 
   /// Begins the rails that this rank serves, once their shards view node sums.
@@ -101,13 +101,13 @@ class InnerRounds {
 ///   1. Each rank sends its gradient, shard by shard, to the ranks of its node that serve them.
 ///      These add the node's gradients in rank order, position i as ((0 + g[0][i]) + g[1][i]) + ...
 ///   2. Each rail reduces its shard by the inner schedule, with nodes as ranks and node sums as
-///      gradients. What it does not send stays with the server on each node, so a rank's residual
+///      gradients. The server on each node keeps what it does not send, so a rank's residual
 ///      covers the shards that it serves; any residual elsewhere, from a failed call or another
 ///      schedule, goes into round 1 once.
 ///   3. Each server sends the inner schedule's final messages to its node unchanged. An outcome
 ///      that is not a message (doubling's sum; shared's values, whose support came before) becomes
 ///      one, with uncoded values. Where a gradient decides how long it is, and sizes do not travel
-///      with messages, the server first tells its node.
+///      with messages, the server first sends the node its count.
 /// So position i sums over nodes in the inner schedule's order, and each node's term over its ranks
 /// in rank order. Ends with a WholeSum; the elements keep the gradient.
 Rounds run(Exchange& exchange) {

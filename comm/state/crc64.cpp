@@ -37,7 +37,7 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
-/// The remainder of a word's bytes, of which the last has `behind` bytes behind it.
+/// The remainder of a word's bytes. `behind`: the number of bytes behind the word.
 std::uint64_t slice(std::uint64_t word, std::size_t behind) {
   std::uint64_t rest = 0;
   for (std::size_t byte = 0; byte < 8; ++byte, word >>= 8) {

@@ -113,7 +113,7 @@ void add(SavedParameter& into, const SavedParameter& from, float scale) {
   }
 }
 
-/// Makes the state of a single old rank that of rank `rank` of `ranks`.
+/// Turns the state of a single old rank into the state of rank `rank` of `ranks`.
 SavedState go_on(SavedState state, int rank, int ranks, float scale) {
   state.ranks = static_cast<std::uint32_t>(ranks);
   state.rank = static_cast<std::uint32_t>(rank);
@@ -216,7 +216,7 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
   std::map<std::uint32_t, std::size_t> of_rank;  // the states that this rank needs
   std::map<std::uint64_t, SavedParameter> parameters;
   std::vector<bool> there;
-  std::set<std::uint64_t> waiting;  // parameters of which an old rank has a residual
+  std::set<std::uint64_t> waiting;  // parameters for which an old rank has a residual
   for (std::size_t i = 0; i < states.size(); ++i) {
     // Old ranks in ascending order, whatever the order of states: sums depend on it.
     const SavedState one = from_bytes(states[i]);

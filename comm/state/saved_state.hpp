@@ -17,7 +17,8 @@ struct SavedPiece {
   std::uint64_t owned_by_plan = 0;
 };
 
-/// What a parameter carries from step to step on one rank, but for bounds, which only choose work.
+/// The state that a parameter carries from step to step on one rank, without bounds, which only
+/// choose work.
 struct SavedParameter {
   std::uint64_t id = 0;
   std::uint64_t count = 0;
@@ -51,13 +52,13 @@ std::vector<std::byte> to_bytes(const SavedState& state);
 /// UsageError if the bytes are none of to_bytes, or damaged.
 SavedState from_bytes(std::span<const std::byte> bytes);
 
-/// The state with which rank `rank` of `ranks` continues a job of which `states` has one state a
-/// rank, in any order; for as many ranks as before this rank's own is enough. Mass is conserved: a
-/// residual goes to the rank whose number is the old one's modulo `ranks`. Where results are
-/// averages it is scaled, since it was to be divided by the old number of ranks. A rank goes on
-/// with the moments of the old rank whose number is its own modulo their number. One state among
-/// spans without memory, as many as old ranks in all, goes on on this rank: what the others held is
-/// left to them. UsageError if states are missing, double or of different steps.
+/// The state with which rank `rank` of `ranks` continues a job. `states`: one of each old rank, in
+/// any order; for as many ranks as before this rank's own is enough. Mass is conserved: a residual
+/// goes to the rank whose number is the old one's modulo `ranks`. Where results are averages it is
+/// scaled, since it was to be divided by the old number of ranks. A rank goes on with the moments
+/// of the old rank whose number is its own modulo their number. One state among spans without
+/// memory, as many as old ranks in all, goes on on this rank: what the others held is left to them.
+/// UsageError if states are missing, double or of different steps.
 SavedState take_over(std::span<const std::span<const std::byte>> states, int rank, int ranks,
                      bool averages);
 

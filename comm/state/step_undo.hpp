@@ -12,8 +12,8 @@
 
 namespace winnow::comm {
 
-/// The parameters as they were when a step began, so that it can be undone. Those of a device are
-/// copied and brought back in the order of exec.stream.
+/// The parameters as they were when a step began, so that it can be undone. Device memory is copied
+/// and restored in the order of exec.stream.
 class StepUndo {
  public:
   /// A step begins, with room for all of its parameters. The memory of the last one is used again.

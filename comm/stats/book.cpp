@@ -96,7 +96,7 @@ void StatsBook::register_schedule(const std::string& schedule) {
   schedules_.push_back(std::move(stats));
 }
 
-/// The account of a schedule; where a forgotten bucket has none, that of the first plan.
+/// The account of a schedule; for a forgotten bucket without one, the account of the first plan.
 Stats& StatsBook::of_schedule(const std::string& schedule) {
   const auto found = std::ranges::find(schedules_, schedule, &Stats::schedule);
   return found != schedules_.end() ? *found : schedules_.front();

@@ -10,14 +10,14 @@
 
 namespace winnow::comm {
 
-/// By what the ranks of a job know each other: a key that never travels. Proofs of texts do.
+/// The means by which ranks of a job know each other: a key that never travels. Proofs of texts do.
 ///
 /// With a secret, a proof is the text's HMAC-SHA-256, and keys are derived by it, too: only who
 /// knows the secret can make one. Without, both are open digests, which tell jobs apart and keep
 /// nobody out who means to join.
 class Credentials {
  public:
-  /// Of an empty text: open. Otherwise secret; throws UsageError where OpenSSL cannot be loaded.
+  /// An empty text means open. Otherwise secret; throws UsageError where OpenSSL cannot be loaded.
   explicit Credentials(std::string_view secret = {});
 
   bool are_secret() const { return secret_; }

@@ -19,7 +19,7 @@ bool has_crypto() noexcept;
 /// Throws UsageError, with the loader's text, unless has_crypto().
 void expect_crypto();
 
-// By OpenSSL. Throw CommError if it refuses. Any thread may call them.
+// OpenSSL computes these. They throw CommError if it refuses. Any thread may call them.
 
 /// SHA-256 (FIPS 180-4).
 Digest sha256(std::span<const std::byte> bytes);

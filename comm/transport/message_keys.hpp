@@ -10,8 +10,8 @@ namespace winnow::comm {
 class MessageKeys {
  public:
   virtual ~MessageKeys() = default;
-  /// What proves messages between this rank and `peer`, and nobody else has; open if there is no
-  /// secret. Equal at both ends, and another one in each transport.
+  /// The key that proves messages between this rank and `peer`, which nobody else has; open if
+  /// there is no secret. Equal at both ends, and another one in each transport.
   virtual Credentials message_key(int peer) const = 0;
 
  protected:

@@ -33,7 +33,7 @@ class Occupancy {
     const std::lock_guard lock(mutex_);
     finish_ = std::move(finish);
   }
-  /// Finishes them. By any thread.
+  /// Finishes them. Any thread may call it.
   void finish() {
     std::function<void()> finish;
     {

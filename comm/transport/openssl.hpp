@@ -9,7 +9,7 @@
 namespace winnow::comm {
 
 // The functions of OpenSSL that Winnow calls. Winnow does not link OpenSSL: it would not load where
-// there is none, and most jobs need none. What is declared here has been the same since OpenSSL
+// there is none, and most jobs need none. These declarations have been the same since OpenSSL
 // 1.1.1, so its headers are not needed to build.
 
 // As openssl/evp.h, openssl/ssl.h and openssl/err.h declare them.

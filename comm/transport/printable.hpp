@@ -27,7 +27,7 @@ inline std::size_t utf8_bytes(std::string_view text) {
   return code < kFirstOf[bytes] || code > 0x10ffff || is_surrogate ? 0 : bytes;
 }
 
-/// What another process says, for an error or a log: control characters, by which it could forge
+/// A text of another process, for an error or a log: control characters, by which it could forge
 /// lines or command a terminal, and bytes that are no UTF-8 become '?'.
 inline std::string printable(std::string_view text) {
   std::string clean;

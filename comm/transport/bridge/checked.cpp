@@ -19,8 +19,9 @@
 namespace winnow::comm {
 namespace {
 
-/// Of message `number` between two ranks. Every change of one word changes it, and every two
-/// flipped bits, also of the message and the sum itself: no word has a power of two as its weight.
+/// The checksum of message `number` between two ranks. Every change of one word changes it, and
+/// every two flipped bits, also of the message and the sum itself: no word has a power of two as
+/// its weight.
 std::uint64_t checksum_of(std::span<const std::byte> message, std::uint64_t number) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
@@ -37,7 +38,7 @@ std::uint64_t checksum_of(std::span<const std::byte> message, std::uint64_t numb
   return sum + kernels::sum_of_pair(whole + 1, word);
 }
 
-/// What follows a message.
+/// The trailer of a message.
 struct Seal {
   Digest bytes{};
   std::size_t size = 0;
@@ -53,7 +54,7 @@ class Sealer {
   std::size_t seal_bytes() const {
     return key_.are_secret() ? sizeof(Digest) : sizeof(std::uint64_t);
   }
-  /// Of message `number` from rank `from` to the other.
+  /// The checksum of message `number` from rank `from` to the other.
   Seal seal_of(std::span<const std::byte> message, std::uint64_t number, int from) const {
     Seal seal{.size = seal_bytes()};
     if (!key_.are_secret()) {

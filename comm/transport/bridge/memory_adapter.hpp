@@ -11,7 +11,7 @@
 namespace winnow::comm {
 
 /// The transport for messages in the memory of a place: the given one, which outlives this, or an
-/// adapter over it. `stream` is that of device buckets, or null.
+/// adapter over it. `stream`: the stream of device buckets, or null.
 class MemoryAdapter {
  public:
   MemoryAdapter(Transport& transport, Place place, void* stream = nullptr) : transport_(transport) {

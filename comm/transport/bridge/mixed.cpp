@@ -189,7 +189,7 @@ bool MixedTransport::test(Ticket ticket, Deadline deadline) {
       try {
         done &= node_->test(started.within, deadline);
       } catch (const CommError& error) {
-        // An aborting rank tells the world first; the world's error has its world rank.
+        // An aborting rank notifies the world first; the world's error has its world rank.
         (void)moves_on();
         throw CommError("in the node of " + members_ + ": " + error.what(), error.code(),
                         error.kind());

@@ -380,7 +380,8 @@ std::unique_ptr<Transport> LocalTransport::duplicate(Deadline deadline) {
   });
 }
 
-// Takes back what was posted and not taken, and tells the others that this rank sends nothing more.
+// Withdraws messages that were posted and not taken, and notifies the others that this rank sends
+// nothing more.
 void LocalTransport::leave(Lock& lock) noexcept {
   for (int peer = 0; peer < size(); ++peer) {
     Channel& channel = group_->channel(rank_, peer);

@@ -20,7 +20,7 @@ inline std::string mpi_text(int code) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-/// Throws CommError unless `code` is that of success.
+/// Throws CommError unless `code` is MPI_SUCCESS.
 inline void check_mpi(int code, const char* call) {
   if (code != MPI_SUCCESS) throw CommError(std::string(call) + ": " + mpi_text(code), code);
 }

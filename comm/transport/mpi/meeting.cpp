@@ -26,7 +26,7 @@ struct Seat {
   NodeMemory::Address memory;  // that rank 0 has made
 };
 
-/// What MPI writes to, which must live on if a rank gives up.
+/// The memory that MPI writes to; it must live on if a rank gives up.
 struct Pending {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Comm duplicate = MPI_COMM_NULL;

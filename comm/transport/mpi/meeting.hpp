@@ -10,7 +10,7 @@
 
 namespace winnow::comm {
 
-/// What the ranks of a communicator settle before a transport's first message.
+/// The facts that the ranks of a communicator exchange before a transport's first message.
 struct MpiMeeting {
   MPI_Comm communicator = MPI_COMM_NULL;  // a duplicate, which returns its errors
   std::vector<int> nodes;                 // by rank: the lowest rank that shares memory with it

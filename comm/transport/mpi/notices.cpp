@@ -38,7 +38,7 @@ int MpiNotices::probe(MPI_Comm communicator, std::optional<Failure>& found) {
   MPI_Recv(text.data(), static_cast<int>(text.size()), MPI_CHAR, status.MPI_SOURCE, kNoticeTag,
            communicator, MPI_STATUS_IGNORE);
   text.back() = '\0';
-  given_ = true;  // the aborting rank tells the others
+  given_ = true;  // the aborting rank notifies the others
   found = aborted_by(status.MPI_SOURCE, text.data() + 1,
                      kind_of(static_cast<std::uint8_t>(text.front())));
   return MPI_SUCCESS;

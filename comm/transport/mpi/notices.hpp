@@ -14,8 +14,8 @@
 
 namespace winnow::comm {
 
-/// How an aborting rank tells the others why: a short message with its own tag, for which waiting
-/// ranks probe. Each rank sends or receives one, not both.
+/// The notice by which an aborting rank gives its reason: a short message with its own tag, for
+/// which waiting ranks probe. Each rank sends or receives one, not both.
 class MpiNotices {
  public:
   /// Allocates everything that send() needs.

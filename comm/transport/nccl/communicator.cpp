@@ -297,7 +297,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(const NcclMeeting& meet
 
 std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Deadline deadline) {
   split_ = std::make_shared<ncclComm_t>(nullptr);
-  // Without one a part would have that of its parent, which may be the caller's.
+  // Without one a part would share its parent's, which may be the caller's.
   ncclConfig_t config = config_of(options_);
   use([&](ncclComm_t comm) {
     check(ncclCommSplit(comm, color, key, split_.get(), &config), "ncclCommSplit");

@@ -23,7 +23,7 @@ namespace winnow::comm {
 /// (UsageError), or there is none.
 void expect_library(const NcclOptions& options = {});
 
-/// What a rank needs to join a communicator, as rank 0 gives it.
+/// The data from rank 0 that a rank needs to join a communicator.
 struct NcclInvitation {
   ncclUniqueId id;
   NcclOptions options;

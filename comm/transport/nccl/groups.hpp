@@ -43,10 +43,10 @@ struct NcclMemory {
 /// between ncclGroupStart and ncclGroupEnd, once NCCL has finished issuing the previous one; that
 /// may take until all its peers have come. So groups wait here in order, and every move_on() takes
 /// them further. For the minimum and maximum of floats, a kernel before the group maps them to
-/// integers (kernels/reduce.hpp) and one behind it maps them back. An event behind all this on
-/// its stream tells when a group is done. A captured group belongs to its graph, and is dropped
-/// once issued. Memory is registered ahead of a group, when NCCL is not issuing another; in a
-/// capture, too, for that asks CUDA for addresses alone.
+/// integers (kernels/reduce.hpp) and one behind it maps them back. An event behind all this on its
+/// stream marks the end of a group. A captured group belongs to its graph, and is dropped once
+/// issued. Memory is registered ahead of a group, when NCCL is not issuing another; in a capture,
+/// too, for that asks CUDA for addresses alone.
 class NcclGroups {
  public:
   /// For a communicator that outlives it.

@@ -185,8 +185,8 @@ void NcclTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* m
                 .peer = peer});
 }
 
-/// One collective of whole slots. What lies behind the messages goes with them uncounted, as what
-/// other transports put in front.
+/// One collective of whole slots. Bytes behind the messages go with them uncounted, as the headers
+/// of other transports do.
 void NcclTransport::enqueue_all_gather(std::span<std::byte> all, std::size_t message_bytes,
                                        std::span<std::uint64_t> received) {
   const std::size_t slot_bytes = comm::expect_slots(all.size(), message_bytes, size_);

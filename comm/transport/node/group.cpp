@@ -26,9 +26,9 @@
 // all have reduced. So few elements cost each rank one wait for the others, whatever their number,
 // where an algorithm of messages has at least log2(ranks).
 //
-// The next call may begin while others still read: it writes to the other rooms. Those of the call
-// after it are free by then, since a rank arrives in a call only after it has read those of the
-// last one.
+// The next call may begin while others still read: it writes to the other rooms. The slots of the
+// next call are free by then, since a rank arrives in a call only after it has read the slots of
+// the last one.
 
 namespace winnow::comm {
 
@@ -41,7 +41,7 @@ constexpr std::size_t kMostReadWhole = std::size_t{128} << 10;  // bytes of all 
 constexpr unsigned kPollsOfArrivals = 20;  // a rank that is waited for may need this core
 constexpr unsigned kPollsPerLook = 64;
 
-/// What ranks must agree on.
+/// The values on which ranks must agree.
 struct Shape {
   std::uint64_t bytes = 0;
   ElementType type = {};

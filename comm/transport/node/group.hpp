@@ -13,9 +13,9 @@
 
 namespace winnow::comm {
 
-/// What the ranks of a communicator do through memory if all of them share a node's: they see that
-/// one has aborted, by a look at a word, where a probe for a message would let MPI work; and they
-/// reduce few elements without messages.
+/// Shared memory of the ranks of a communicator if all of them are on one node: a look at a word
+/// shows that one has aborted, where a probe for a message would let MPI work; and few elements are
+/// reduced without messages.
 class [[gnu::visibility("default")]] NodeGroup {
  public:
   NodeGroup() = default;  // none

@@ -35,7 +35,7 @@ class [[gnu::visibility("default")]] NodeMemory {
   explicit operator bool() const { return mapped_ != nullptr; }
   /// 64-byte aligned.
   std::span<std::byte> bytes() const;
-  /// Of memory that this process has made, and that is open to others.
+  /// The address by which others open this memory. For the process that made it.
   Address address() const;
   void close_to_others() noexcept;
 

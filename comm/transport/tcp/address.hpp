@@ -14,8 +14,8 @@
 
 namespace winnow::comm {
 
-/// What a rank's listener tells the others: where it listens, on which machine it is, and a random
-/// number that a stranger does not know.
+/// The address of a rank's listener: where it listens, on which machine it is, and a random number
+/// that a stranger does not know.
 struct TcpAddress {
   using Nonce = std::array<std::uint8_t, 16>;
 
@@ -30,7 +30,7 @@ struct TcpAddress {
 
   /// Random; throws CommError if the system has none.
   static Nonce new_nonce();
-  /// Of this process.
+  /// The machine of this process.
   static std::uint64_t this_machine();
 };
 

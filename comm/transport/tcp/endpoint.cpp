@@ -215,7 +215,7 @@ Socket connect_to(const Endpoint& endpoint) noexcept {
 }
 
 bool is_connecting(const Socket& socket, const Endpoint& endpoint) noexcept {
-  // A second call tells how the first one went.
+  // A second call shows how the first one went.
   const int code = ::connect(socket.get(), endpoint.address(), endpoint.bytes()) == 0 ? 0 : errno;
   errno = code == EISCONN ? 0 : code;
   return code == EALREADY || code == EINPROGRESS || code == EINTR;

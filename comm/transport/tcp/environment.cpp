@@ -94,7 +94,7 @@ bool is_known(std::string_view name) {
 }
 
 /// The variable that is meant by a name which begins with WINNOW_TCP_ and is none; empty if none is
-/// near. What all begin with makes none nearer.
+/// near. A prefix that all have makes none nearer.
 std::string_view meant_by(std::string_view name) {
   constexpr std::string_view kTls = "TLS_";
   std::string_view rest = name.substr(kTcp.size());

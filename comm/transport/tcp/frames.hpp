@@ -15,7 +15,7 @@
 
 namespace winnow::comm {
 
-/// What stands before each message on a data connection, little-endian.
+/// The header of each message on a data connection, little-endian.
 struct FrameHeader {
   std::uint64_t magic = kMagic;
   std::uint64_t message_bytes = 0;

@@ -16,8 +16,8 @@ std::string_view value_of(const char* name) {
 // Equal on all ranks of a job, whatever launches them within it.
 constexpr const char* kOfJobs[] = {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID",
                                    "PBS_JOBID",           "LSB_JOBID",   "FLUX_JOB_ID"};
-// Of one launch within such a job. Where each node has a torchrun of its own, these may differ
-// between nodes; torchrun's own variables tell its jobs apart.
+// The variable that names one launch within such a job. Where each node has a torchrun of its own,
+// these may differ between nodes; torchrun's own variables tell its jobs apart.
 constexpr const char* kOfLaunches[] = {"SLURM_STEP_ID", "PMIX_NAMESPACE", "PMI_JOBID",
                                        "OMPI_MCA_ess_base_jobid"};
 

@@ -6,8 +6,8 @@
 
 namespace winnow::comm {
 
-/// What this job's launcher says in the environment that no other job on a host says at the same
-/// time and all ranks of the job say alike; TcpMeeting::from_environment names the variables. One
+/// The launcher's words in the environment that are equal on all ranks of this job and that no
+/// other job on a host has at the same time; TcpMeeting::from_environment names the variables. One
 /// line.
 std::string job_of_launcher();
 

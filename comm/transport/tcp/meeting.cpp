@@ -110,7 +110,7 @@ TcpMeeting usable(TcpMeeting meeting) {
   return meeting;
 }
 
-/// The port that ranks leave to the meeting, on all hosts alike; 0: none. Those by default are so
+/// The port that ranks leave to the meeting, on all hosts alike; 0: none. The default ports are so
 /// many that a smaller range leaves one.
 int port_to_leave(const TcpMeeting& meeting, const TcpOptions& options) {
   if (meeting.size == 1) return 0;

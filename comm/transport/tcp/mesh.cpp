@@ -29,7 +29,7 @@ constexpr std::chrono::milliseconds kPartingPatience{500};  // to tell others of
 constexpr std::size_t kMostIncoming = 256;                  // besides those of all ranks
 constexpr std::size_t kMostText = 1024;                     // of a greeting or a refusal
 
-/// What a connection is for.
+/// The purpose of a connection.
 enum class Purpose : std::uint32_t { control, data };
 
 /// The text of a greeting, as it lies in memory. In a refusal a note_of the failure follows.
@@ -51,8 +51,8 @@ bool read_greeting(std::string_view text, Greeting& greeting) {
   return true;
 }
 
-/// Those of a rank's listener: whoever has its address has them, and has the secret if there is
-/// one.
+/// The credentials of a rank's listener: whoever has its address has them, and has the secret if
+/// there is one.
 Credentials credentials_of(const TcpPorts& ports, const TcpAddress& address) {
   std::string purpose = "the listener ";
   purpose.append(reinterpret_cast<const char*>(address.nonce.data()), address.nonce.size());

@@ -14,7 +14,7 @@
 
 namespace winnow::comm {
 
-/// What ranks tell each other beside messages: a kind and a short text.
+/// A note that a rank sends beside messages: a kind and a short text.
 enum class NoteKind : std::uint32_t {
   hello = 1,  ///< a random number (NoteChannel)
   greeting,   ///< who connects, and what for

@@ -24,7 +24,7 @@ std::string_view as_text(const Value& value) {
 
 }  // namespace
 
-/// What a proof is of, as it lies in memory.
+/// The bytes that a proof covers, as they lie in memory.
 struct NoteChannel::Proved {
   std::array<char, 8> label{'n', 'o', 't', 'e', ' ', 'o', 'f', ' '};
   Number connected{}, accepted{};  // both ends'
@@ -116,7 +116,7 @@ bool NoteChannel::meet() {
   return true;
 }
 
-/// What the next note of an end proves.
+/// The proof of the next note of an end.
 NoteChannel::Proved NoteChannel::next_of(End end, NoteKind kind) const {
   const bool is_connected = end_ == End::connected;
   return {.connected = is_connected ? mine_ : theirs_,

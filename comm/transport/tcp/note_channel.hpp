@@ -39,13 +39,13 @@ class NoteChannel {
   Connection release() { return std::exchange(connection_, Connection()); }
   void close() { connection_.close(); }
 
-  /// Of the end that connected, once it is: sends its hello. False if the connection takes none.
+  /// For the end that connected, once it is: sends its hello. False if the connection takes none.
   bool greet();
   /// Whether both hellos have come, so that notes can be sent.
   bool has_met() const { return has_met_; }
   /// As send_note. Not before has_met().
   bool send(NoteKind kind, std::string_view text, Deadline deadline = Deadline::after({})) noexcept;
-  /// Of the end that connected, instead of greet(): a refusal for an end that may not have come to
+  /// For the end that connected, instead of greet(): a refusal for an end that may not have come to
   /// it yet, and a last note. Its proof does without the other end's number, so whoever records it
   /// can repeat it, to an end of the same credentials.
   void refuse(std::string_view why) noexcept;

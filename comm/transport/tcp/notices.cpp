@@ -90,7 +90,7 @@ const std::optional<Failure>& TcpNotices::listen(int peer) {
   return from.why;
 }
 
-/// Of a note that ends nothing.
+/// Takes a note that ends nothing.
 void TcpNotices::take(Peer& from) {
   const std::string_view text = from.control.text();
   from.left |= from.control.kind() == NoteKind::leave;

@@ -13,7 +13,7 @@
 
 namespace winnow::comm {
 
-/// The control connections to all peers: each tells once why its rank aborted, or that it has left,
+/// The control connections to all peers: each says once why its rank aborted, or that it has left,
 /// and ends when the peer's process does.
 class TcpNotices {
  public:
@@ -29,7 +29,7 @@ class TcpNotices {
   void answer(int waits_for) noexcept;
   /// Whether all peers have answered, aborted, left or gone.
   bool all_answered() const;
-  /// What answers say of a rank that waits for `peer`: who that waits for, and so on.
+  /// The chain of ranks that wait, as answers say: for whom `peer` waits, and so on.
   std::string reason_of_waiting(int peer) const;
 
   /// Reads what has come from `peer`. Returns why nothing more will: it aborted or is gone. Nothing

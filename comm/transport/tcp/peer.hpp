@@ -30,7 +30,8 @@ struct TcpMessage {
   bool complete = false;
 };
 
-/// What this rank sends to another and receives from it, over a socket or over two rings.
+/// The messages that this rank sends to another and receives from it, over a socket or over two
+/// rings.
 ///
 /// Messages form a lane in each direction, linked through TcpMessage::next; `current` is its first
 /// message that is not complete. A send is complete when the kernel has taken its last byte, a
@@ -60,11 +61,11 @@ class TcpPeer {
   const std::string& send_problem() const { return send_problem_; }
   const std::string& receive_problem() const { return reader_.problem(); }
 
-  // What epoll says of the socket.
+  // An event of epoll on the socket.
   void set_readable(bool ending) { reader_.wake(ending); }
   void set_writable() { writable_ = true; }
 
-  // Of rings.
+  // For rings.
   bool can_read() const { return in_.can_read(); }
   /// Tells the other end whether to ring when messages can move. False if some can.
   bool set_sleeping(bool sleeps);

@@ -11,9 +11,9 @@
 namespace winnow::comm {
 
 /// Begins TLS on the connections of rank `rank` to other hosts, both of each link. The lower rank
-/// of two is the server; the connections have been proved already, so a pre-shared key is that of
-/// the link's control connection. Collective. Throws CommError, naming a rank, if a handshake fails
-/// or the deadline passes.
+/// of two is the server; the connections have been proved already, so the pre-shared key of the
+/// link's control connection serves. Collective. Throws CommError, naming a rank, if a handshake
+/// fails or the deadline passes.
 void secure(std::span<TcpLink> links, int rank, const TlsContext& tls, Deadline deadline);
 
 }  // namespace winnow::comm

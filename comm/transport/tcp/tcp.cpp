@@ -211,7 +211,7 @@ void read_rest(const Socket& socket) {
   }
 }
 
-// What was sent still arrives: the kernel sends it, unless something unread lies here when the
+// Sent data still arrives: the kernel sends it, unless something unread lies here when the
 // connection is closed. After a failure only notes matter, and to read messages would let a peer
 // believe that they were received.
 TcpTransport::~TcpTransport() {
@@ -305,7 +305,7 @@ void TcpTransport::move_receipts(int from) {
     lose_link(from, other.receive_problem());
 }
 
-/// What is written meanwhile of growing messages, and rings.
+/// Moves growing messages, as far as they are written, and rings.
 void TcpTransport::move_what_has_no_event() {
   std::erase_if(unwritten_, [this](int to) { return try_sends(to); });
   for (const int other : ring_peers_) move(other);

@@ -15,7 +15,7 @@
 
 namespace winnow::comm {
 
-/// What a transport's duplicates have in common with it.
+/// The state that a transport shares with its duplicates.
 struct TcpSettings {
   TcpOptions options = {};
   Reach reach = Reach::hosts;
@@ -33,8 +33,8 @@ std::unique_ptr<Transport> tcp_transport_at(TcpPorts ports, int rank,
 /// Collective.
 std::unique_ptr<Transport> tcp_transport_of(Transport& other, const TcpSettings& settings,
                                             Deadline deadline);
-/// The transport of rank `rank` over its connections; `nodes[r]` is the node of rank r. `bell` is
-/// that of its shared memory.
+/// The transport of rank `rank` over its connections; `nodes[r]` is the node of rank r. `bell`: the
+/// bell of its shared memory.
 std::unique_ptr<Transport> tcp_transport_over(int rank, const std::vector<int>& nodes,
                                               std::vector<TcpLink> links, Socket bell,
                                               const TcpSettings& settings);
