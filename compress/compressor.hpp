@@ -27,8 +27,8 @@ struct EncodeJob {
   double* encode_seconds = nullptr;  ///< grows by what follows the selection, or the fused pass if
                                      ///< everything is kept; null: not counted
   double* add_seconds = nullptr;     ///< grows by adding what other ranks sent
-  /// If not null, that of the call: messages name its number, whatever `header` and `random` say,
-  /// and it learns of their poison.
+  /// The status of the call, if not null: messages carry its number, whatever `header` and `random`
+  /// say, and it collects their poison.
   kernels::CallStatus* status = nullptr;
 
   /// The key of the message to an owner.
@@ -39,9 +39,8 @@ struct EncodeJob {
   }
 };
 
-/// The result of encode. messages[o], for owner o, is a buffer of
-/// as many bytes as PartShapes::gradients says before and the message after; that of Part::self
-/// stays as it is.
+/// The result of encode. messages[o], for owner o, is a buffer of as many bytes as
+/// PartShapes::gradients says before and the message after; messages[Part::self] stays as it is.
 struct EncodeResult {
   std::span<std::span<std::byte>> messages = {};
   Owned owned = {};
@@ -50,14 +49,14 @@ struct EncodeResult {
   std::span<MessageView> opened = {};
 };
 
-/// What was taken at one support on its way into a message.
+/// The values taken at one support, on their way into a message.
 struct TakenMessage {
   Taken taken;
   std::span<float> missed;       ///< room for as many values
   std::span<std::byte> message;  ///< of as many bytes as PartShapes::values says
 };
 
-/// The sum of two messages, of which only the device may know how long it is: scratch.
+/// The sum of two messages, whose length only the device may know: scratch.
 struct Union {
   MessageView sum;                      ///< without its elements if `size` is not null
   std::uint64_t* size = nullptr;        ///< in the memory of exec.place: elements of the list
@@ -87,7 +86,7 @@ struct Outcome {
   kernels::CallStatus* status = nullptr;
 };
 
-/// What write_outcome found of the sums, unless a status learns that.
+/// The result of write_outcome's look at the sums, unless it goes into a status.
 struct Written {
   bool finite = true;
   bool fits = true;  ///< no finite sum was too large for its element of 16 bits
@@ -136,7 +135,7 @@ class Compressor {
   std::uint64_t block() const { return choice_.block; }
   /// Whether the gradient decides how many elements are kept, and messages say so.
   bool variable_k() const { return selection().variable_k; }
-  /// Whether the values of a message have one sign, and all ranks that of the call.
+  /// Whether the values of a message have one sign, the same on all ranks in a call.
   bool one_sign() const { return codings_.value.coding->one_sign; }
   /// Whether all ranks know which positions travel before there is a gradient.
   bool knows_support() const { return keeps_all() || draws(); }
@@ -156,10 +155,10 @@ class Compressor {
   void encode_chosen(const Exec& exec, const EncodeJob& job, const Chosen& chosen,
                      EncodeResult& out) const;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
-  /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
-  /// as many bytes as PartShapes::sums says, and to `owned` what is left for store_remainder.
-  /// Returns the message. The residuals stay. The message carries Header::kPoison if job.header
-  /// does or if an acc of this rank or a sum is not finite.
+  /// r; this rank's is empty), then selects and codes the sums: writes one message to `out`, as
+  /// many bytes as PartShapes::sums says, and to `owned` the remainder for store_remainder. Returns
+  /// the message. The residuals stay. The message carries Header::kPoison if job.header does or if
+  /// an acc of this rank or a sum is not finite.
   std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
                                    std::span<const MessageView> contributions, Owned& owned,
                                    std::span<std::byte> out) const;
@@ -245,11 +244,12 @@ Shape longest_shape(std::uint64_t count, std::uint64_t k, const Codings& codings
 /// a message is for all ranks.
 void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self);
 
-/// Likewise PartShapes::supports and values, for a part that was shared out.
+/// Also fills in PartShapes::supports and values of a part that was shared out.
 void plan_supports(Part& part, const Codings& codings);
 
 /// Makes this rank another owner of a part that was shared out: Part::self and what is its own of
-/// each piece. What is kept for others, Part::k and Piece::k, stays that of the owner it was.
+/// each piece. Part::k and Piece::k, which are kept for others, stay as they were for the owner
+/// before.
 void become_owner(Part& part, const Compressor& compressor, std::uint32_t self);
 
 }  // namespace winnow::compress

@@ -140,7 +140,7 @@ void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& seal
   if (!out.opened.empty()) out.opened[owner] = sealed;
 }
 
-/// Messages to owners whose headers know their k: lists[owner], but for that of this rank.
+/// Messages to owners whose headers know their k: lists[owner], but for this rank's own.
 void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& job,
                    std::span<const SealList> lists, EncodeResult& out) {
   const auto for_each_owner = [&](const auto& each) {

@@ -66,7 +66,8 @@ struct Codings {
   /// The codings of a message that only carries positions.
   Codings without_values() const { return {.value = {}, .index = index, .seed = seed}; }
   /// The key by which all ranks draw the positions of a message in kSeededCoding: the same for all
-  /// messages of a part in one call, which is the header's, or that of `status`, if not null.
+  /// messages of a part in one call. The call's number is the header's, or the one in `status` if
+  /// that is not null.
   kernels::RandomKey drawing_key(const Header& header, const kernels::CallStatus* status) const;
 };
 
@@ -78,9 +79,9 @@ struct Shape {
   std::size_t bytes() const { return sizeof(Header) + index_bytes + value_bytes; }
 };
 
-/// Of a message that carries k of count elements; the same on all ranks, and never longer for a
-/// smaller k. If all is carried there is no index part, whatever coding was requested. UsageError
-/// if no message can.
+/// The shape of a message that carries k of count elements; the same on all ranks, and never longer
+/// for a smaller k. If all is carried there is no index part, whatever coding was requested.
+/// UsageError if no message can.
 Shape shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
 /// The shape of a message that is only a header, since it carries none of 0 elements.
@@ -96,8 +97,8 @@ struct Expected {
       : header(expected), shape(known), least_k(expected.k), room_k(expected.k) {}
   /// Any number from 0 to header.k.
   static Expected at_most(const Header& header) { return told(header, header.k, 0, std::nullopt); }
-  /// Exactly k elements, of which the sender has told, in a message of this shape; in other calls
-  /// it may be up to header.k.
+  /// Exactly k elements, a count that the sender has sent before, in a message of this shape; in
+  /// other calls it may be up to header.k.
   static Expected told(const Header& header, std::uint64_t k, const Shape& shape) {
     return told(header, k, k, shape);
   }
@@ -194,9 +195,9 @@ struct Incoming {
 /// sound header shows that the sender does something else than expected (options, bucket, call, an
 /// agreement), and CommError for anything that `seal` would not have written.
 ///
-/// With `call`, reads and throws nothing but for what a k that is open may be: the status says
-/// which call it is, whatever the expected headers say, and learns what the flags and errors would
-/// say; only it tells whether the views may be read.
+/// With `call`, reads and throws nothing but for the most that an open k may be: the status names
+/// the call, whatever the expected headers say, and collects flags and errors; it alone says
+/// whether the views may be read.
 std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
                        std::span<MessageView> views, kernels::CallStatus* call = nullptr);
 
@@ -207,7 +208,7 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Exp
 /// Writes the codings of a message to `name`, e.g. "eliasfano,float32"; allocates only if its
 /// memory is too small.
 void name_codings(const Header& header, std::string& name);
-/// Likewise before there is a message of that shape.
+/// The same before there is a message of that shape.
 void name_codings(const Shape& shape, const Codings& codings, std::string& name);
 
 }  // namespace winnow::compress

@@ -26,8 +26,8 @@ inline bool is_aligned(const std::byte* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % 8 == 0;
 }
 
-/// The message at `bytes`, of which a complete header and the shape are known. `index` is where its
-/// indices are decoded.
+/// The message at `bytes`, whose complete header and shape are known. `index` is where its indices
+/// are decoded.
 MessageView view_of(const Header& header, const Shape& shape, std::span<const std::uint32_t> index,
                     std::span<const std::byte> bytes, const Codings& codings);
 

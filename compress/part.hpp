@@ -121,7 +121,7 @@ struct Part {
   kernels::Partition partition{1, 0};       ///< one owner: a message is for all ranks
   std::uint32_t self = kNobody;             ///< the owner that this rank is
   std::vector<std::uint64_t> owner_k = {};  ///< what each owner keeps of its sums
-  bool drawn = false;       ///< all ranks draw the positions of a message: k is that of its count
+  bool drawn = false;  ///< all ranks draw the positions of a message: k is the length of their list
   bool variable_k = false;  ///< the gradient decides how many are kept: all of the above, which
                             ///< count every position, are bounds
   /// Whether all ranks know how many elements any message of a gradient carries. Else a message may
@@ -173,7 +173,7 @@ struct Owned {
   std::span<float> left = {};
   std::span<std::uint32_t> not_finite = {};
 
-  // If some are chosen, acc is in the residuals. By piece: what encode listed, and (if positions
+  // If some are chosen, acc is in the residuals. The lists of encode, by piece, and (if positions
   // are drawn, too) the results of its passes; behind these the results of the passes of
   // encode_sums.
   std::span<kernels::OwnedSums> listed = {};
@@ -185,8 +185,8 @@ struct Owned {
   kernels::SparseView chosen = {};  ///< what is left of the chosen sums
 };
 
-/// What a selection has taken out of a gradient and its residual, before it is in messages: views
-/// of scratch.
+/// The elements that a selection has taken out of a gradient and its residual, before they are in
+/// messages: views of scratch.
 struct Chosen {
   kernels::SparseView list = {};        ///< by position of the part
   std::span<std::uint32_t> local = {};  ///< the same by owner: entries [begin[o],
@@ -207,7 +207,7 @@ struct Taken {
 
 /// The places of the pieces' elements, as kernels take them: scratch.
 kernels::Placed<kernels::PlacedSpan> place_elements(const Exec& exec, const Part& part);
-/// Likewise Owned::residuals and Owned::elements, in one store.
+/// The same for Owned::residuals and Owned::elements, in one store.
 void place_pieces(const Exec& exec, const Part& part, Owned& owned);
 
 /// Allocates the residual and the bounds of a piece's parameter, if it has none.

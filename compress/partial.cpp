@@ -49,7 +49,7 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
                         .count = both.sum.header.count});
 }
 
-/// `all` = the sum of messages, of which some carry every position.
+/// `all` = the sum of messages; some carry every position.
 void add_all(const Exec& exec, std::span<const kernels::Term> terms, std::span<float> all) {
   kernels::ordered_sum(exec, {.terms = {terms}, .sums = kernels::alone({all})});
 }

@@ -11,7 +11,7 @@
 
 namespace winnow::compress {
 
-/// What a rank makes of its gradient before error feedback: Options::precondition and
+/// The transformation of a rank's gradient before error feedback: Options::precondition and
 /// Segment::rate.
 class Preconditioner {
  public:
@@ -28,7 +28,7 @@ class Preconditioner {
   void make_state(const Exec& exec, ParameterState& parameter) const;
   /// Begins a call, whose gradient is one more that the parameter's moment counts.
   void begin(ParameterState& parameter) const;
-  /// What is to be made of the elements of a piece. Where `has_residual` says that what is not sent
+  /// The transformation of the elements of a piece. Where `has_residual` says that what is not sent
   /// of the piece waits on this rank, momentum may be masked.
   kernels::Precondition of(const Piece& piece, float given, bool has_residual) const;
   /// Makes what `of` did, once more in the same call, of elements that were read again.

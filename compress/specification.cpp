@@ -94,7 +94,7 @@ std::vector<std::string_view> known_words() {
   return known;
 }
 
-/// What other libraries and papers call it, and the name that it has here.
+/// The name in other libraries and papers, and the name here.
 constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
     {"dense", "none"},    {"off", "none"},         {"no", "none"},          {"false", "none"},
     {"identity", "none"}, {"top-k", "topk"},       {"top_k", "topk"},       {"sparse", "topk"},

@@ -17,7 +17,7 @@ namespace {
 
 using kernels::Term;
 
-/// The terms of all ranks; `own` is that of `self`.
+/// The terms of all ranks; `own` is the term of `self`.
 std::span<Term> take_terms(const Exec& exec, std::span<const MessageView> contributions,
                            std::uint32_t self, const Term& own) {
   const auto terms = exec.workspace->take<Term>(contributions.size());
@@ -60,8 +60,8 @@ void place_touched(const Exec& exec, const Part& part, Owned& owned) {
   owned.touched_runs = kernels::place(exec, std::span<const kernels::ListRun>(runs.first(count)));
 }
 
-/// What is picked of the pieces. `room` is for the sums that terms touch, of one piece behind the
-/// other.
+/// The selection from the sums of the pieces. `room` is for the sums that terms touch, of one piece
+/// behind the other.
 std::span<const PickJob> take_pick_jobs(const Exec& exec, const Part& part, const Owned& owned,
                                         const kernels::PlacedTerms& terms, const List& list,
                                         const kernels::SumLists& room) {

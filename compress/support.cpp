@@ -34,7 +34,7 @@ Header whole(Header header, std::uint32_t owner, std::uint64_t count) {
   return header;
 }
 
-/// What is picked of the pieces, as PickJob says, from nothing but this rank's acc.
+/// The selection from the pieces, as PickJob says, by this rank's acc alone.
 struct Picks {
   std::span<PickJob> jobs;            ///< of all pieces, with room for what any rank owns and picks
   std::span<PickJob> of_turn;         ///< once they are known: what this rank picks in this call

@@ -7,7 +7,7 @@
 
 namespace winnow {
 
-/// What bounds the threads of a process, and with which others it shares that.
+/// The bounds on the threads of a process, and which others share them.
 struct Processors {
   int cores = 1;              ///< that the process may run on
   std::string cores_id = {};  ///< equal for processes that may run on the same cores
@@ -17,7 +17,7 @@ struct Processors {
   std::string quota_id = {};  ///< equal for processes that share the quota
   int wanted = 0;             ///< OMP_NUM_THREADS; 0: not set
 
-  /// Of this process. Linux alone knows quotas.
+  /// The processors of this process. Linux alone knows quotas.
   static Processors of_this_process();
   /// The quota of control groups, version 1 or 2, mounted at `mount`, for the process whose groups
   /// the file `groups` lists.

@@ -14,7 +14,7 @@
 
 namespace winnow {
 
-/// What separates words and is never part of one.
+/// The characters that separate words and are never part of one.
 inline constexpr std::string_view kBlanks = " \t\n\r\v\f";
 
 /// Options, compressors, links and topologies as people write them: without the blanks at both ends

@@ -37,7 +37,7 @@ struct Segment {
   /// rate here, what waits counts with the rate of its own step. At 0 only what waits goes out.
   /// Each rank chooses for itself; one that is not finite makes the result NaN. Only for sums and
   /// averages of gradients. Unless it is 1, or there is a precondition, costs 8 bytes an element. A
-  /// CUDA graph has that of its capture.
+  /// CUDA graph has the rate of its capture.
   float rate = 1;
   std::string_view name = {};  ///< for Options::exempt
   /// The gradient, if it is not in `elements`; it is only read. Same type and size as `elements`,
@@ -117,7 +117,7 @@ class Work {
 /// - UsageError, on every rank and with bucket and residuals untouched: options are wrong or differ
 /// between ranks; or, at the first call of a bucket, ids, counts, types, operation or exemptions do
 /// (a bucket whose memory cannot be right always counts as new), or a rank has no memory for it.
-/// With Options::checksum "all" also at later calls, of which the ranks compare each.
+/// With Options::checksum "all" also at later calls: the ranks compare each.
 /// - UsageError, on every rank, and afterwards as after a CommError: some ranks know the bucket and
 /// others do not, or they call known buckets in different order. A rank to which the bucket is new
 /// says what it called, and keeps bucket and residuals. Dense buckets of one size are told apart
@@ -158,11 +158,11 @@ class AllReducer {
  public:
   /// Collective: compares the options of all ranks. Only this object may use `transport` as long as
   /// it lives: UsageError, before the ranks meet, for a transport, or a subset of one, that serves
-  /// another AllReducer or a mixed transport; see Transport::duplicate.
-  /// A rank without Options, of which parse has thrown, calls refuse instead, or the others wait.
-  /// Throws std::bad_alloc if there is not even memory for an error; the others then get a
-  /// CommError. `where` says where buckets are: host memory, or, with Place::cuda and a stream,
-  /// memory of the current device. Each rank chooses for itself.
+  /// another AllReducer or a mixed transport; see Transport::duplicate. A rank without Options,
+  /// since parse has thrown, calls refuse instead, or the others wait. Throws std::bad_alloc if
+  /// there is not even memory for an error; the others then get a CommError. `where` says where
+  /// buckets are: host memory, or, with Place::cuda and a stream, memory of the current device.
+  /// Each rank chooses for itself.
   AllReducer(const std::shared_ptr<Transport>& transport, const Options& options,
              const Exec& where = {});
   /// With Options::from_environment, whose error all ranks get.
@@ -270,7 +270,7 @@ class AllReducer {
   void begin_step();
   /// Undoes what the calls since begin_step did to the residuals, as if their gradients had never
   /// been: for a trainer that skips a step since a loss scale overflowed. All ranks do so between
-  /// the same calls. What the calls returned is the caller's to ignore. Waits as synchronize does;
+  /// the same calls. The caller ignores the results of these calls. Waits as synchronize does;
   /// UsageError without begin_step, and while calls are in flight.
   void discard_step();
   /// Undoes only what the calls did to the residuals of these parameters, for a trainer that skips

@@ -82,7 +82,7 @@ class Elements {
   std::span<std::byte> bytes() const {
     return {static_cast<std::byte*>(data_), size_ * bytes_of(type_)};
   }
-  /// The elements, if type() is that of T.
+  /// The elements, if type() is the type of T.
   template <Element T>
   constexpr std::span<T> as() const {
     return {static_cast<T*>(data_), size_};
@@ -124,7 +124,7 @@ class ConstElements {
   constexpr std::size_t size() const { return view_.size(); }  ///< elements
   constexpr ElementType type() const { return view_.type(); }
   std::span<const std::byte> bytes() const { return view_.bytes(); }
-  /// The elements, if type() is that of T.
+  /// The elements, if type() is the type of T.
   template <Element T>
   std::span<const T> as() const {
     return view_.as<T>();

@@ -13,8 +13,8 @@ namespace winnow {
 
 /// Root of everything that Winnow throws. If nobody catches one, the program writes one line to
 /// stderr before it aborts, "winnow: rank 2 on host7: usage error: " and what(). For that the first
-/// one that is made puts a handler before that of std::get_terminate, which still runs, unless it
-/// is the C++ library's own.
+/// Error installs a terminate handler, which then calls the one before it, unless that is the C++
+/// library's own.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& what);

@@ -31,8 +31,8 @@ struct NcclMeeting {
 /// environment (NCCL_MAX_CTAS and others) win. Equal on all ranks.
 struct NcclOptions {
   /// Thread blocks (CTAs) that one of NCCL's kernels takes, at least and at most; 0: NCCL chooses.
-  /// A few leave the GPU to a backward pass that runs meanwhile, and slow down each message. What
-  /// NCCL cannot do it cuts to what it can.
+  /// A few leave the GPU to a backward pass that runs meanwhile, and slow down each message. NCCL
+  /// cuts a value that it cannot use to one that it can.
   int min_ctas = 0, max_ctas = 0;
   /// Thread blocks of a cluster, on GPUs that have clusters: up to 8, and 1 means none. 0: NCCL
   /// chooses.

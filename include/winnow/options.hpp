@@ -20,7 +20,7 @@ enum class ResidualMemory : std::uint8_t {
                 ///< per call, and more if something is put back or a selection's bound was poor
 };
 
-/// What a checksum covers.
+/// The bytes that a checksum covers.
 enum class Checksum : std::uint8_t {
   headers,  ///< messages with a header: all that is compressed, but for float32 values at a support
             ///< that went before ("shared") and gradients on their way within a node (two levels)

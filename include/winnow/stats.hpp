@@ -9,8 +9,8 @@
 
 namespace winnow {
 
-/// What one or several calls did on this rank. For several calls, numbers are sums and texts are
-/// the last call's, unless said otherwise. Calls that throw are not counted.
+/// Statistics of one or several calls on this rank. For several calls, numbers are sums and texts
+/// are the last call's, unless said otherwise. Calls that throw are not counted.
 struct Stats {
   std::uint64_t calls = 0;
   std::string schedule;          ///< of the bucket's parts, joined by '+', e.g. "gather+dense"
@@ -65,7 +65,7 @@ struct Stats {
   }
 };
 
-/// What the calls of one bucket did.
+/// Statistics of the calls of one bucket.
 struct BucketStats {
   std::uint64_t id = 0;          ///< hash of its parameters' ids and counts
   std::string name;              ///< of its first parameter that has one

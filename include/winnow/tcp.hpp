@@ -30,7 +30,7 @@ namespace winnow {
 //
 // Trust. Ranks know each other by a secret that all of them have (TcpOptions::secret) and that
 // never travels: HMAC-SHA-256, by OpenSSL's libcrypto, proves each note by which ranks meet,
-// connect, abort and leave. What is not proved is dropped and is no error of the job. Without a
+// connect, abort and leave. Data without a proof is dropped and is no error of the job. Without a
 // secret, whoever reaches a meeting can join it; who only knows a TcpListener's port cannot.
 // checksum=all proves each message, too, if there is a secret. Nothing is encrypted unless
 // TcpOptions::tls says so: then all between hosts is, but for the meeting and the greetings, which
@@ -63,9 +63,9 @@ struct TcpOptions {
   std::string interfaces;
   /// Seconds without any answer from a peer's host after which the peer counts as gone; from 1 on.
   double host_timeout = 20;
-  /// Of the job; any bytes, best 32 random ones. Empty: none, and rank 0 warns on stderr if it
-  /// listens beyond its own machine. Needs OpenSSL's libcrypto at run time: UsageError where it is
-  /// missing.
+  /// The job's secret: any bytes, best 32 random ones. Empty: none, and rank 0 warns on stderr if
+  /// it listens beyond its own machine. Needs OpenSSL's libcrypto at run time: UsageError where it
+  /// is missing.
   std::string secret = {};
   TcpTls tls = {};
   /// Where a rank may listen for connections, for a firewall: "29600-29699", both included; empty:
@@ -105,7 +105,7 @@ class TcpListener {
   /// One line of text without blanks, the same until the end of the listener.
   const std::string& address() const { return address_; }
 
-  /// The transport of rank `rank`, where addresses[r] is that of rank r; all ranks pass the same
+  /// The transport of rank `rank`. addresses[r]: the address of rank r; all ranks pass the same
   /// list. Collective, and once: the listener then listens no more, whatever the outcome. Two
   /// connections are made to each peer. Connections of strangers are closed. Throws UsageError if
   /// the list is not of addresses or does not hold this one at `rank`, or if ranks pass different

@@ -89,8 +89,8 @@ class Workspace {
   /// set; an empty one registers nothing. Throws what the registrar throws, as taking memory then
   /// does, too.
   void set_registrar(MemoryRegistrar registrar);
-  /// Whether blocks are registered and this memory lies in none of them. What a transport is to
-  /// move is then copied here first: see Transport::registrar.
+  /// Whether blocks are registered and this memory lies in none of them. Data that a transport is
+  /// to move is then copied here first: see Transport::registrar.
   bool is_foreign(const std::byte* memory) const noexcept;
 
   /// Never frees memory again, not even in the destructor: for scratch that a transport may still

@@ -15,8 +15,8 @@ namespace winnow::comm {
 extern const MemorySource kCountedMemory;
 
 /// The Place::counted of a simulated rank: kernels whose passes over memory take virtual time.
-/// Where the support decides the size of an answer, it is that of independent, evenly spread
-/// supports.
+/// Where the support decides the size of an answer, supports are taken as independent and evenly
+/// spread.
 class CountedPlace : public kernels::CountedStream {
  public:
   /// For messages with `codings`. Both must outlive it.

@@ -25,7 +25,7 @@ struct Scenario {
   bool trace = false;
 };
 
-/// What all ranks did between two stops of a schedule; each stop ends a round.
+/// The work of all ranks between two stops of a schedule; each stop ends a round.
 struct RoundOfPrediction {
   std::uint64_t messages = 0;                     ///< of all ranks
   std::uint64_t least_bytes = 0, most_bytes = 0;  ///< the least and the most that one rank sent

@@ -31,7 +31,7 @@ class SimulatedTransport final : public Transport {
   double clock() const;
   /// Advances this rank's virtual time, as a computation would.
   void advance(double seconds);
-  /// Likewise, as passes over memory that read and write this many bytes would.
+  /// The same, by the time that passes over this many bytes of memory would take.
   void pass(double bytes);
 
   int rank() const override { return rank_; }

@@ -12,7 +12,7 @@
 #include <winnow/conformance/messages.hpp>
 #include <winnow/conformance/world.hpp>
 
-// What winnow/transport.hpp promises, as tests that any transport can run. Header-only; needs
+// The promises of winnow/transport.hpp, as tests that any transport can run. Header-only; needs
 // GoogleTest. docs/transports.md has an example.
 namespace winnow::conformance {
 
@@ -59,7 +59,7 @@ inline constexpr std::array kCollectives{
     Check{"AbortOfASubsetReachesItsRanks", abort_of_a_subset_reaches_its_ranks},
     Check{"SubsetRefusesWhatIsNoGroupOfThisRank", subset_refuses_what_is_no_group_of_this_rank}};
 
-/// Of those that have duplicates.
+/// The checks of transports that have duplicates.
 inline constexpr std::array kDuplicates{
     Check{"ADuplicateHasAnOrderOfItsOwn", a_duplicate_has_an_order_of_its_own},
     Check{"ADuplicateOutlivesWhatItWasMadeFrom", a_duplicate_outlives_what_it_was_made_from},

@@ -21,7 +21,8 @@
 #include <winnow/transport.hpp>
 #include <winnow/workspace.hpp>
 
-// What the checks of winnow/conformance/transport.hpp run on. Header-only; needs GoogleTest.
+// The ranks that the checks of winnow/conformance/transport.hpp run on. Header-only; needs
+// GoogleTest.
 namespace winnow::conformance {
 
 using Bytes = std::vector<std::byte>;
