@@ -55,7 +55,7 @@ struct CallCounts {
 
 /// The end of a call, and the words that record it.
 struct CallEnd {
-  CallStatus* status;    ///< becomes that of the next call
+  CallStatus* status;    ///< becomes the next call's
   std::uint64_t number;  ///< of the call; those that are enqueued later have no lower ones, and a
                          ///< graph has the one it was captured with
   CallReport* report;    ///< zero before the first call

@@ -46,7 +46,7 @@ struct OwnUnits {
 /// One parameter's elements and their residual: equal sizes, no overlap; below 2^32 elements, on a
 /// device below 2^31. own.partition lies in host memory, whatever the place.
 struct FeedbackSpans {
-  Elements gradient;  ///< float32, bf16 or fp16; acc is that of the widened elements
+  Elements gradient;  ///< float32, bf16 or fp16; acc is computed from the widened elements
   std::span<float> residual;
   float decay = 1;
   OwnUnits own = {};

@@ -20,9 +20,9 @@ struct MergeJob {
 
 /// The union of two sparse vectors, ascending: where both name a position its value is first +
 /// second, one addition in that order, elsewhere the value of the one that names it, as it is. A
-/// NaN stays some NaN. What lies behind the entries is undefined. Bit-identical for every place and
-/// number of threads. On a device exec.device_workspace is required: 8 bytes for each 2048 places
-/// of `index`, and a few.
+/// NaN stays some NaN. The content behind the entries is undefined. Bit-identical for every place
+/// and number of threads. On a device exec.device_workspace is required: 8 bytes for each 2048
+/// places of `index`, and a few.
 void merge(const Exec& exec, const MergeJob& job);
 
 }  // namespace winnow::kernels

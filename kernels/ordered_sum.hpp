@@ -12,8 +12,8 @@
 
 namespace winnow::kernels {
 
-/// For a second pass over sums of which some were too large for their elements of 16 bits: their
-/// rests, once it is known that the sums hold.
+/// For a second pass over sums, some of them too large for their elements of 16 bits: their rests,
+/// once it is known that the sums hold.
 struct Rests {
   Placed<PlacedSpan> residuals = {};  ///< float32, one at the positions of each span of elements
   RestKeeper keeper = {};
@@ -27,7 +27,7 @@ struct Rests {
 
 struct OrderedSumJob {
   PlacedTerms terms = {};
-  /// Where to write it: ascending by base, and disjoint. What terms name between them goes nowhere.
+  /// Where to write it: ascending by base, and disjoint. Positions between them go nowhere.
   /// Elements of float32, bf16 or fp16.
   Placed<PlacedSpan> sums = {};
   float factor = 1;

@@ -62,7 +62,7 @@ void add_owned(const Exec& exec, const OwnedJob& job);
 /// element = value, if that is finite.
 void store_owned(const Exec& exec, const OwnedJob& job);
 
-/// What write_owned makes of values, as ordered_sum does.
+/// The result of write_owned for values, as of ordered_sum.
 struct OwnedWrite {
   float factor = 1;
   std::uint32_t* not_finite = nullptr;  ///< not null; becomes 1 if an element is not finite

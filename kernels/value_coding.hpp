@@ -20,7 +20,7 @@ enum class Rounding : std::uint8_t { nearest, stochastic };
 /// One parameter's stretch of a part: equal sizes, no overlap. `base` is the position of the first
 /// element, a multiple of 64.
 struct FeedbackPiece {
-  ConstElements gradient;  ///< float32, bf16 or fp16; acc is that of the widened elements
+  ConstElements gradient;  ///< float32, bf16 or fp16; acc is computed from the widened elements
   std::span<float> residual;
   std::uint64_t base = 0;
 };
@@ -77,7 +77,7 @@ struct FeedbackQuantizeJob {
 /// Error feedback and coding of all elements in one fused pass over memory: for each position
 ///   acc = gradient + decay * residual (two roundings)
 /// goes to owner o's message as value number local(position), and residual = fl(acc - decoded); the
-/// gradient is only read. Of owner `self` acc itself goes to own[local], and the residual stays as
+/// gradient is only read. For owner `self` acc itself goes to own[local], and the residual stays as
 /// it is. Where acc is not finite, 0 is coded (own: acc itself), and residual = fl(residual -
 /// decoded): what travels is missing from it there too. Value number v of owner o takes random
 /// number v of stage key.stage + o. On the host exec.workspace is required; on a device

@@ -30,7 +30,7 @@ constexpr EliasFanoShape eliasfano_shape(std::uint64_t count, std::uint64_t k) {
     return EliasFanoShape{l, part_bytes(k * l), part_bytes(k + (count >> l) + 1)};
   };
   // `bits` is convex in l, and least where one more low bit no longer halves the high part by more
-  // than k. What padding makes the shortest is within kPadding of that.
+  // than k. The shortest with padding is within kPadding of that.
   const auto width = [](std::uint64_t number) {
     return static_cast<std::uint32_t>(std::bit_width(number));
   };

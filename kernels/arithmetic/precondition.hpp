@@ -65,7 +65,7 @@ constexpr Preconditioned with_momentum(float gradient, float moment, bool masked
   return {is_moment(next) ? next : moment, next * by.rate};
 }
 
-/// What error feedback sees of the gradients of a span.
+/// The gradients of a span as error feedback sees them.
 struct Precondition {
   enum class Kind : std::uint8_t { none, rate, second_moment, momentum };
 

@@ -26,7 +26,7 @@ struct ElementRange {
     const std::uint32_t size = std::bit_cast<std::uint32_t>(x) & 0x7fffffffu;
     return size >= overflow && size < kInfinity;
   }
-  /// What the element is to become: finite if x is.
+  /// The value that the element becomes: finite if x is.
   constexpr float clip(float x) const {
     const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) & 0x80000000u;
     return exceeded_by(x) ? std::bit_cast<float>(sign | largest) : x;
@@ -46,7 +46,7 @@ struct RestKeeper {
   std::uint32_t owner = 0;    ///< this rank
   float by = 1;               ///< so many times the rest
 
-  /// Of a rank without a residual there.
+  /// The keeper of a rank without a residual there.
   static constexpr RestKeeper nobody() { return {.owner = 1}; }
 
   constexpr bool keeps(std::uint64_t position) const {

@@ -11,7 +11,7 @@ namespace winnow::kernels {
 /// Zeros of either sign are on both sides.
 enum class Side : std::uint8_t { both, positive, negative };
 
-/// By what elements of a side are compared: |x|, or of one side x or -x, which is below 0 for an
+/// The key that compares elements of a side: |x|, or for one side x or -x, which is below 0 for an
 /// element of the other side. (bits(x) & mask) ^ flip is one instruction of AVX-512 and of a GPU.
 struct SideKey {
   std::uint32_t mask, flip;

@@ -82,8 +82,8 @@ constexpr bool is_sum(float total) {
   return total >= -kLargest && total <= kLargest;
 }
 
-/// The mean of `count` addends; `sum(factor)` is their sum_of_addends. Where the sum overflows,
-/// that of the addends times 2^-17 does not: blocks have 2^16 values at most.
+/// The mean of `count` addends; `sum(factor)` is their sum_of_addends. Where the sum overflows, the
+/// sum of the addends times 2^-17 does not: blocks have 2^16 values at most.
 template <class Sum>
 constexpr float mean_of(std::size_t count, const Sum& sum) {
   if (count == 0) return 0;

@@ -25,7 +25,8 @@ inline std::uint64_t positions(std::span<const PlacedSpan> sums) {
   return sums.empty() ? 0 : sums.back().end() - sums.front().base;
 }
 
-/// What of `sums` lies within positions [begin, end): calls each(elements, position of the first).
+/// Calls each(elements, position of the first) for the stretches of `sums` within positions [begin,
+/// end).
 template <class Each>
 void for_each_within(std::span<const PlacedSpan> sums, std::uint64_t begin, std::uint64_t end,
                      const Each& each) {

@@ -15,7 +15,7 @@
 #define WINNOW_KERNELS_CPU_CANDIDATE_PASSES_ONCE
 namespace winnow::kernels::cpu {
 
-/// By the bits of eight lanes: the numbers of those that are set, four bits each.
+/// The numbers of the set bits of eight lanes, four bits each, by these bits.
 constexpr auto kFoundLanes = [] {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t bits = 0; bits < table.size(); ++bits) {

@@ -16,9 +16,9 @@ namespace winnow::kernels::cpu {
 
 // Radix selection of the k-th largest magnitude, digit by digit from the top, within a range that
 // has it: offset = magnitude - range.first. Candidates lie close above a bound, so the first digit
-// of the offset parts them finely, where that of the magnitude would be the same for nearly all.
-// The few that share its digits are then compared. Of many candidates, a sample says in which range
-// the k-th probably is, so only those in it are counted by digit.
+// of the offset parts them finely, where the magnitude's would be the same for nearly all.
+// The few that share its digits are then compared. Among many candidates, a sample says in which
+// range the k-th probably is, so only those in it are counted by digit.
 //   above  candidates above the range; `left`: in it
 //   shift  of the next digit
 

@@ -28,9 +28,10 @@
 //    lies together, is prefetched with each chunk: gradients while acc is gathered and residuals
 //    while errors are scattered, since prefetches in a row are dropped.
 // 2. acc of all runs goes into a buffer of one chunk, where the scales are taken from it.
-// 3. The runs are coded from the buffer. Of one owner, what the codes miss goes straight into the
-//    residual; of several, whose runs are short, into the buffer first, and so where an acc in the
-//    chunk was not finite, since there the code of 0 misses is added to the residual.
+// 3. The runs are coded from the buffer. With one owner, the error of the codes goes straight into
+// the
+//    residual; with several, whose runs are short, into the buffer first, and so where an acc in
+//    the chunk was not finite, since there the code of 0 misses is added to the residual.
 
 #ifndef WINNOW_KERNELS_CPU_FEEDBACK_RUNS_ONCE
 #define WINNOW_KERNELS_CPU_FEEDBACK_RUNS_ONCE

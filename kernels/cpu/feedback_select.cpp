@@ -119,7 +119,7 @@ std::uint64_t write_list(std::span<const OwnList> lists, const OwnUnits& own) {
   return listed;
 }
 
-/// Candidates of a range before it is pruned, of which k are kept.
+/// Candidates of a range before it is pruned to k.
 std::size_t most_candidates(const Ranges& ranges, std::size_t p, std::size_t k) {
   return std::min(ranges.end(p) - ranges.begin(p), 2 * k + kSpare);
 }

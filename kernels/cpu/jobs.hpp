@@ -15,7 +15,7 @@
 namespace winnow::kernels::cpu {
 
 /// How the jobs of a list share the threads of an Exec: long ones run one after the other, each by
-/// all threads; the short ones in groups of neighbours, of which who is free takes the next. So a
+/// all threads; the short ones in groups of neighbours: a free thread takes the next group. So a
 /// bucket of many parameters keeps all threads busy, however short they are.
 ///
 /// A Kind is a struct with

@@ -49,7 +49,7 @@ void add_entries(const Exec& exec, Tile& sum, const Term& term, std::uint64_t fr
   }
 }
 
-/// What threads find out of sums.
+/// The findings of threads about sums.
 enum Found : std::uint32_t { kNothing = 0, kNotFinite = 1, kTooLarge = 2 };
 
 std::uint32_t found(std::uint32_t largest, ElementRange range) {

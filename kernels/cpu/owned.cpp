@@ -73,7 +73,7 @@ struct Chunk {
   std::uint32_t base = 0;
   std::array<std::uint64_t, kChunk> offset;  ///< else elements[offset[i]]
 
-  /// Which of `elements` is that of entry first + i.
+  /// The place in `elements` of entry first + i.
   std::uint64_t place_of(std::size_t i) const {
     return index != nullptr ? index[i] - base : offset[i];
   }

@@ -68,7 +68,7 @@ using D = hn::CappedTag<float, Ranges::kBlock>;
 
 using Kind = Precondition::Kind;
 
-/// What the first pass makes of the vector of gradients at `lane` of a block with these moments, if
+/// The vector of gradients at `lane` of a block as the first pass sees it, with these moments, if
 /// there are any.
 template <Kind kKind>
 HWY_INLINE hn::Vec<D> update_of(hn::Vec<D> gradient, hn::Vec<D> residual, float* moments,
@@ -92,7 +92,7 @@ struct Block {
   float *gradient, *residual, *moment;
 };
 
-/// Of a gradient of float32.
+/// For a gradient of float32.
 HWY_INLINE Block block_at(const Stream& s, std::size_t at) {
   float* const gradient = s.gradient.floats().data();
   return {gradient == nullptr ? nullptr : gradient + at, s.residual + at,

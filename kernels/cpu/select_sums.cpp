@@ -19,9 +19,10 @@
 
 // Sums and selection without a pass over what this rank owns.
 //
-// 1. Tile by tile of own elements: what the terms name is marked and summed in rank order in the
-//    first-level cache; acc is read only there. Of what is marked, and of what the pass that made
-//    acc has listed, the sums that reach the bound become candidates.
+// 1. Tile by tile of own elements: positions that the terms name are marked and summed in rank
+// order in the
+//    first-level cache; acc is read only there. Sums that are marked, or listed by the pass that
+//    made acc, become candidates if they reach the bound.
 // 2. At least k candidates: nothing else can be among the k largest, for where no term is, the sum
 //    is acc, and all acc that reach the bound are listed. They are cut to exactly k.
 // 3. Else the bound was too high, or there was none: all sums are gathered and selected from.

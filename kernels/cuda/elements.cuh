@@ -73,7 +73,7 @@ struct DeviceElements {
   WINNOW_DEVICE bool are_vectors() const {
     return are_floats() ? is_vector(floats()) : is_word(halves());
   }
-  /// Those from a place on.
+  /// The elements from a place on.
   WINNOW_DEVICE DeviceElements from(std::uint64_t place) const {
     return {static_cast<std::byte*>(data) + place * (are_floats() ? 4 : 2), type};
   }
@@ -90,7 +90,7 @@ struct DeviceElements {
     }
   }
 
-  /// The vector from element `first` on, of which those in `here` are there.
+  /// The vector from element `first` on; only elements in `here` exist.
   WINNOW_DEVICE void load(std::uint64_t first, unsigned here, float (&to)[4]) const {
     if (are_floats()) {
       load_vector(floats() + first, here, to);

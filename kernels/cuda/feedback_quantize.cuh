@@ -31,7 +31,7 @@
 
 namespace winnow::kernels::cuda {
 
-/// What all messages of a launch share.
+/// The arguments that all messages of a launch share.
 struct QuantizeCall {
   const FeedbackPiece* pieces;  ///< in device memory, where there are several
   std::uint32_t piece_count;
@@ -289,7 +289,7 @@ struct FeedbackQuantize {
     return largest;
   }
 
-  /// Sums the addends of each scale block; thread s returns that of block s.
+  /// Sums the addends of each scale block; thread s returns the sum of block s.
   WINNOW_DEVICE float sum(Shared& shared, const QuantizeMessage& message, std::uint64_t begin,
                           std::uint64_t end, Values& values, float factor) const {
     const std::uint32_t chains = scales_of() * kChains;

@@ -47,7 +47,7 @@ struct ClearMarks {
   }
 };
 
-/// What the kernels of a launch are for.
+/// The purpose of the kernels of a launch.
 struct SelectShape {
   bool has_own, makes_updates, zero_gradient;  ///< of some task
   bool one_side = false;                       ///< likewise; not together with has_own
@@ -87,7 +87,7 @@ void for_each_select_kernel(const Tasks& tasks, const SelectShape& shape, const 
   if (shape.zero_gradient) stage(ClearMarks<Tasks>{tasks});
 }
 
-/// Likewise for a selection that keeps all that reaches a bound.
+/// The same for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_threshold_kernel(const SelectTask& task, const SelectShape& shape,
                                const Stage& stage) {

@@ -14,7 +14,7 @@
 
 #ifndef __CUDACC__
 namespace winnow::simt {
-/// Enqueues a grid, each thread of which calls `kernel` with the shared memory of its block; on the
+/// Enqueues a grid whose threads all call `kernel` with the shared memory of their block; on the
 /// host model, whose body is in tests/model/cuda_model.cpp.
 cudaError_t launch(cudaStream_t stream, unsigned blocks, std::size_t shared_bytes,
                    std::function<void(void*)> kernel);
@@ -102,7 +102,7 @@ void clear(const Exec& exec, T* at, std::size_t count = 1) {
   WINNOW_CUDA_TRY(cudaMemsetAsync(at, 0, count * sizeof(T), stream_of(exec)));
 }
 
-/// What the runtime says of the current device.
+/// The runtime's properties of the current device.
 inline int attribute_of_device(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   WINNOW_CUDA_TRY(cudaGetDevice(&device));

@@ -18,7 +18,7 @@ namespace winnow::kernels::cuda {
 // Jobs of a Kind become tasks that share kernels. A Kind has
 //
 //   Job, Task
-//   layout(job)         the scratch of its task: `bytes`, of which the first `zeroed` are zero
+//   layout(job)         the scratch of its task: `bytes`, the first `zeroed` of them zero
 //   make(job, memory)   the task, as if it were alone
 
 /// So many jobs go together at most, which bounds the scratch that they hold.

@@ -18,8 +18,8 @@
 namespace winnow::kernels::cuda {
 
 namespace detail {
-/// A free that failed tells of an error of before, or of the program's end: nobody who asks the
-/// runtime next shall take it for its own.
+/// A free that fails reports an earlier error, or the program's end. This clears it, so that later
+/// calls of the runtime do not report it.
 inline void forget_error(cudaError_t status) noexcept {
   if (status != cudaSuccess) (void)cudaGetLastError();
 }

@@ -11,7 +11,7 @@
 
 // The union of two lists, a and b, in one pass (merge path: Odeh, Green, Mwassi, Shmueli, Birk:
 // Merge Path - Parallel Merging Made Simple, 2012). Think of the entries of both in one row, by
-// position and, at one position, that of a first.
+// position and, at one position, the entry of a first.
 //
 // 1. A tile is an equal stretch of the row. Where it begins in each list is a binary search; a
 //    position that both name is never cut in two, so a tile may have an entry more or less.

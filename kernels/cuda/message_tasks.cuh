@@ -8,9 +8,8 @@
 
 namespace winnow::kernels::cuda {
 
-/// What a kernel does for several messages, as many blocks for each: block b is of message
-/// b % count, and a grid has a multiple of count blocks. Every device has room for 4 KB of
-/// arguments.
+/// The work of a kernel for several messages, as many blocks for each: block b works on message b %
+/// count, and a grid has a multiple of count blocks. Every device has room for 4 KB of arguments.
 template <class Task, unsigned kRoom = 32>
 struct MessageTasks {
   static constexpr unsigned kMost = kRoom;

@@ -48,9 +48,8 @@ inline constexpr std::uint32_t kSumTile = simt::kThreads * 32;
 /// for all of them. Then it comes to one tile after the other, and in each to rounds of terms:
 /// their slices are copied to the stage together, and added one after the other; within one, no
 /// position is named twice. A lane of each warp finds where one slice of a round lies. A slice that
-/// the stage has no room for, and a term without indices, is added from where it is. What of the
-/// tile belongs to a sum is written there, while the first slices of the next tile are on their
-/// way.
+/// the stage has no room for, and a term without indices, is added from where it is. The tile's
+/// elements are written to their sums, while the first slices of the next tile are on their way.
 struct OrderedSum {
   SumTask task;
   static constexpr std::uint32_t kSearches = simt::kThreads;
@@ -97,7 +96,7 @@ struct OrderedSum {
   struct Round {
     std::uint32_t tile, term, end, searched;
   };
-  /// What a term has for a tile.
+  /// The elements of a term in a tile.
   struct Part {
     std::uint64_t from;
     std::uint32_t size;
@@ -106,7 +105,7 @@ struct OrderedSum {
   WINNOW_DEVICE std::uint64_t begin_of(std::uint32_t tile) const {
     return task.begin + (std::uint64_t{simt::block()} * task.run + tile) * kSumTile;
   }
-  /// Of a tile, or of the last position.
+  /// The end of a tile, or the last position.
   WINNOW_DEVICE std::uint64_t end_of(std::uint32_t tile) const {
     const std::uint64_t end = begin_of(tile + 1);
     return end < task.end ? end : task.end;

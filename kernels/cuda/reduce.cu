@@ -7,7 +7,7 @@
 namespace winnow::kernels::cuda {
 namespace {
 
-/// Words of 8 bytes, one of which a thread takes at a time.
+/// Words of 8 bytes: a thread takes one at a time.
 std::uint64_t words_of(const Elements& elements) {
   return (elements.bytes().size() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
 }

@@ -68,7 +68,7 @@ struct Seal {
   }
 
  private:
-  /// By one block. What the words of this thread add.
+  /// One block calls it. The contribution of this thread's words.
   WINNOW_DEVICE static std::uint64_t put_header(const SealTask<Indices>& task) {
     CallStatus* const status = task.status;
     const bool was_spoiled = status != nullptr && simt::published(&status->spoiled) != 0;

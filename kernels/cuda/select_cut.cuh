@@ -96,8 +96,8 @@ struct TaskCut {
     }
   }
 
-  /// For the block, after its last tile of a phase, of which it had `mine`. The last block to come
-  /// ends the phase.
+  /// For the block, after its last tile of a phase. `mine`: how many tiles it had. The last block
+  /// to come ends the phase.
   WINNOW_DEVICE void leave(Shared& shared, const Phases& phases, std::uint32_t phase,
                            std::uint32_t mine) const {
     if (phase == phases.last()) return;
@@ -234,7 +234,7 @@ struct TaskCut {
     }
   }
 
-  /// By one thread, when the magnitude of the k-th is known, and with it all there is to tell.
+  /// One thread records the result when the magnitude of the k-th is known.
   WINNOW_DEVICE void report(std::uint32_t cut) const {
     const SelectControl& control = *task.control;
     const std::uint64_t limit = 2 * std::uint64_t{task.k} + 4096;

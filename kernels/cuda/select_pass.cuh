@@ -37,7 +37,7 @@ struct TaskPass {
     Place begin;
   };
 
-  /// What a warp has met of the task. Its first thread's own, to save all of them registers.
+  /// A warp's statistics of the task so far. Its first thread's own, to save all of them registers.
   struct WarpStats {
     std::uint32_t tiles, highest;
     std::uint32_t
@@ -254,7 +254,7 @@ struct TaskPass {
     }
   }
 
-  /// Those of an own one, from number `at` on.
+  /// The same for an owned element, from number `at` on.
   WINNOW_DEVICE void list_own(const Shared& shared, std::uint32_t j, unsigned reaches,
                               const float (&acc)[4], std::uint32_t at) const {
     if (reaches == 0) return;
@@ -269,7 +269,7 @@ struct TaskPass {
     }
   }
 
-  /// By one thread, when the pass is over.
+  /// One thread calls it when the pass is over.
   WINNOW_DEVICE void decide() const {
     SelectControl& control = *task.control;
     if (task.k == 0) return;

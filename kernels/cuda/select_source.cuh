@@ -17,7 +17,7 @@ namespace winnow::kernels::cuda {
 /// two digits. The k-th is nearly always one of them, however far above them the largest is.
 inline constexpr std::uint32_t kNear = 1U << 2 * kDigitBits;
 
-/// By one thread: between which magnitudes Cut looks for the k-th. None is above `highest`. Where
+/// One thread sets between which magnitudes Cut looks for the k-th. None is above `highest`. Where
 /// candidates serve, all reach `bound`, and `far` of them kNear more; or all of them, if nobody has
 /// counted these.
 WINNOW_DEVICE void expect_kth(SelectControl& control, std::uint32_t k, std::uint32_t bound,
@@ -29,7 +29,7 @@ WINNOW_DEVICE void expect_kth(SelectControl& control, std::uint32_t k, std::uint
   while (span >> control.shift != 0) ++control.shift;
 }
 
-/// By one thread, when a pass is over that keeps all that reaches a bound, which it tells of.
+/// One thread records the result when a pass is over that keeps all that reaches a bound.
 WINNOW_DEVICE void report_kept(const SelectTask& task, std::uint32_t kept) {
   const SelectControl& control = *task.control;
   *task.result = {.finite = simt::published(&control.not_finite) == 0,

@@ -25,7 +25,7 @@
 //    is acc, and all acc that reach the bound are listed. Else FillSums and PutSums write all sums,
 //    to be selected from. Where a sum is not finite nothing is: NaN everywhere is what makes the
 //    last kernel name the first k elements, as 0. Where terms name more than there is room for,
-//    the sums beyond it are lost, which the result tells.
+//    the sums beyond it are lost, as the result says.
 // 4. Cut, as in feedback_select.
 //
 // If all sums that reach a given bound must be kept, every own element that does is listed.
@@ -233,7 +233,7 @@ struct TaskSums {
     }
   }
 
-  /// By one thread, when all tiles are summed.
+  /// One thread calls it when all tiles are summed.
   WINNOW_DEVICE void decide(std::uint32_t bound) const {
     SelectControl& control = *task.select.control;
     const std::uint32_t k = task.select.k, candidates = simt::published(&control.candidates);
@@ -323,7 +323,7 @@ void for_each_sums_kernel(const Tasks& tasks, std::uint64_t tiles, const Stage& 
   stage(Cut<Tasks>{tasks}, tiles);
 }
 
-/// Likewise for a selection that keeps all that reaches a bound.
+/// The same for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_keep_kernel(const SumsTask& task, const Stage& stage) {
   const OneSums tasks{task};

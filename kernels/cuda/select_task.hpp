@@ -171,7 +171,7 @@ struct SelectMemory {
   static SelectMemory in(std::byte* scratch, const Layout& layout) {
     return {scratch, scratch + layout.zeroed};
   }
-  /// What stands at an offset in a layout whose first part has `zeroed_bytes`.
+  /// The object at an offset in a layout whose first part has `zeroed_bytes`.
   std::byte* at(std::size_t offset, std::size_t zeroed_bytes) const {
     return offset < zeroed_bytes ? zeroed + offset : rest + (offset - zeroed_bytes);
   }

@@ -11,7 +11,7 @@
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
 
-// A tile of a selection, of which each thread has kSelectVectors vectors.
+// A tile of a selection. Each thread has kSelectVectors vectors of it.
 
 namespace winnow::kernels::cuda {
 

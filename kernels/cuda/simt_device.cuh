@@ -27,7 +27,7 @@ WINNOW_DEVICE unsigned blocks() {
 WINNOW_DEVICE void barrier() {
   __syncthreads();
 }
-/// A barrier that tells whether some thread said true.
+/// A barrier that returns whether some thread passed true.
 WINNOW_DEVICE bool barrier_or(bool mine) {
   return __syncthreads_or(mine ? 1 : 0) != 0;
 }
@@ -45,8 +45,7 @@ WINNOW_DEVICE T shuffle(T mine, unsigned lane) {
 WINNOW_DEVICE std::uint32_t ballot(bool mine) {
   return __ballot_sync(~0U, mine ? 1 : 0);
 }
-/// What `combine`, for which a and b are as good as b and a, makes of what the threads gave: of
-/// lanes 16 apart first.
+/// The result of `combine`, which is commutative, over the threads' values: lanes 16 apart first.
 template <class T, class Combine>
 WINNOW_DEVICE T warp_reduce(T mine, const Combine& combine) {
   for (unsigned step = kLanes / 2; step > 0; step /= 2) {
@@ -87,7 +86,7 @@ WINNOW_DEVICE T published(const T* at) {
 WINNOW_DEVICE void fence() {
   cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_device);
 }
-/// Likewise in memory of the host, and for it.
+/// The same in memory of the host, and for it.
 template <class T>
 WINNOW_DEVICE void publish_to_host(T* at, T value) {
   const cuda::atomic_ref<T, cuda::thread_scope_system> word(*at);

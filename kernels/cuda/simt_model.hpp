@@ -10,7 +10,8 @@
 
 #include "kernels/cuda/simt_kernel.hpp"
 
-// The machine of simt.hpp that is a host. What has no body here has it in tests/model/machine.cpp.
+// The machine of simt.hpp that is a host. Functions without a body here have it in
+// tests/model/machine.cpp.
 
 namespace winnow::simt {
 

@@ -21,7 +21,7 @@ inline constexpr std::uint32_t kStageWords = 2048;
 class StagedSlice {
  public:
   StagedSlice() = default;
-  /// Of no list.
+  /// The slice of no list.
   WINNOW_DEVICE static StagedSlice none() {
     StagedSlice slice;
     slice.from_ = slice.size_ = slice.scales_ = slice.end_ = 0;
@@ -59,7 +59,7 @@ class StagedSlice {
     return slice;
   }
 
-  /// By a warp, which need not wait yet.
+  /// A warp calls it, and need not wait yet.
   WINNOW_DEVICE void copy(const DeviceTerm& term, std::uint32_t* stage) const {
     const DeviceValues& values = term.values;
     const std::uint32_t codes = index_ + size_;
@@ -71,7 +71,7 @@ class StagedSlice {
     copy_words(stage + scales_, values.scales + (from_ >> values.block_shift), end_ - scales_);
   }
 
-  /// Of entry i.
+  /// The index of entry i.
   WINNOW_DEVICE std::uint32_t index(const std::uint32_t* stage, std::uint32_t i) const {
     return stage[index_ + i];
   }
@@ -92,7 +92,7 @@ class StagedSlice {
  private:
   static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
-  /// The scale of entry i, counted from that of the first.
+  /// The scale of entry i, counted from the first one's.
   WINNOW_DEVICE std::uint32_t scale_of(const DeviceValues& values, std::uint32_t i) const {
     const std::uint32_t within = from_ & ((1U << values.block_shift) - 1);
     return (within + i) >> values.block_shift;

@@ -20,7 +20,8 @@ class StreamRef {
   Exec exec() const { return {.place = Place::cuda, .stream = stream_}; }
   /// Waits on the host for all that is enqueued.
   void synchronize() const { WINNOW_CUDA_TRY(cudaStreamSynchronize(stream_)); }
-  /// Lower numbers go first. The default stream, which nobody makes, has that of most streams.
+  /// Lower numbers go first. The default stream, which nobody makes, has the priority of most
+  /// streams.
   int priority() const {
     int priority = 0;
     if (stream_ != nullptr) WINNOW_CUDA_TRY(cudaStreamGetPriority(stream_, &priority));
@@ -31,8 +32,9 @@ class StreamRef {
   cudaStream_t stream_;
 };
 
-/// Owns a stream of the current device, which does not wait for the default stream. What is still
-/// enqueued when it ends is done all the same. CUDA takes the nearest priority that the device has.
+/// Owns a stream of the current device, which does not wait for the default stream. Work that is
+/// still enqueued when it ends is done all the same. CUDA takes the nearest priority that the
+/// device has.
 class Stream {
  public:
   explicit Stream(int priority = 0) {

@@ -72,8 +72,8 @@ struct SumsScratch {
   static std::size_t lines(std::size_t size) { return (size + 63) / 64 * 64; }
 };
 
-/// The input of the sums, as if they were alone, without that of a selection. `memory`: as
-/// SumsScratch lays it out.
+/// The input of the sums, as if they were alone, without a selection's. `memory`: as SumsScratch
+/// lays it out.
 template <class Job>
 SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, const SelectMemory& memory) {
   const OwnedSums& owned = job.owned;
@@ -92,8 +92,8 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, const SelectM
   };
   float* const sums = at(layout.sums, static_cast<float*>(nullptr));
   const SelectTask select{
-      // If no sum is finite, marks and what is selected from are the same memory of NaN. What
-      // is put back lands in memory that nobody reads.
+      // If no sum is finite, marks and what is selected from are the same memory of NaN. Elements
+      // that are put back land in memory that nobody reads.
       .gradient = {sums, ElementType::float32},
       .residual = sums,
       .decay = 1,

@@ -14,7 +14,7 @@
 
 namespace winnow::kernels::cuda {
 
-/// Values in device memory, as a kernel is told of them. Those that are not coded are float32
+/// Values in device memory, as a kernel is told of them. Values that are not coded are float32
 /// codes.
 struct DeviceValues {
   const float* scales;  ///< null if the coding has none

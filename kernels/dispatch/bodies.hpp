@@ -48,9 +48,9 @@ extern const Bodies kReference;  ///< plain loops: the specification
 extern const Bodies kCpu;        ///< SIMD and threads
 extern const Bodies kCuda;       ///< all null in a build without CUDA
 
-/// What Exec::stream of Place::counted points to. Its bodies obey a device's rules: memory that is
-/// passed to them is the host's to read only by way of `read`. Only words, which operations answer
-/// in, are ever written.
+/// The object that Exec::stream of Place::counted points to. Its bodies obey a device's rules:
+/// memory that is passed to them is the host's to read only by way of `read`. Only words, which
+/// operations answer in, are ever written.
 struct CountedStream {
   const Bodies& bodies;
 };

@@ -29,7 +29,7 @@ class DeviceScope {
   int before_ = -1;  // if it is another
 };
 
-/// Likewise for good, at the start of a thread of Winnow's own. If it fails, the scopes of the
+/// The same for good, at the start of a thread of Winnow's own. If it fails, the scopes of the
 /// thread's work fail again, and throw.
 void stay_on(int device) noexcept;
 

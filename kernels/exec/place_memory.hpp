@@ -26,8 +26,7 @@ const MemorySource& pinned_memory();
 /// The workspace for scratch in the memory of exec.place. UsageError if there is none.
 Workspace& scratch_of(const Exec& exec);
 
-/// Whether memory is that of the current device, or managed. Of a place of the host nothing is
-/// asked.
+/// Whether memory is the current device's, or managed. A place of the host reaches everything.
 bool is_within_reach(Place place, const void* memory);
 
 /// Reads what lies in the memory of exec.place: on a device waits for all that is enqueued on
@@ -74,7 +73,7 @@ class TimedMark {
   void set(const Exec& exec);
   /// Whether the stream has passed it. It must be set.
   bool passed() const;
-  /// By the device's clock, in steps of about half a microsecond. Both are passed.
+  /// The device's clock measures it, in steps of about half a microsecond. Both are passed.
   double seconds_since(const TimedMark& earlier) const;
 
  private:
@@ -160,8 +159,7 @@ class PlaceArray {
 
  public:
   PlaceArray() = default;
-  /// In `source`, memory that kernels of exec.place reach, in the place of that of exec.place, if
-  /// it is not null.
+  /// `source`, if not null: memory that kernels of exec.place reach, instead of exec.place's own.
   PlaceArray(const Exec& exec, std::size_t count, const MemorySource* source = nullptr)
       : PlaceArray(source != nullptr ? *source : memory_of(exec.place), count) {
     zero(exec, std::as_writable_bytes(span()));

@@ -15,10 +15,10 @@
 namespace winnow::kernels {
 
 /// Times the stages of calls by the clock of a device: a mark in the stream wherever a stage begins
-/// or ends, looked at when the stream has passed the call. What is between two marks counts for the
-/// innermost stage there; so no moment is counted twice, and all of a call's are counted. The host
-/// waits for nothing, and a call is the same without its times: what goes wrong with them is never
-/// told. Keeps as many marks as calls have been under way at once.
+/// or ends, looked at when the stream has passed the call. The time between two marks counts for
+/// the innermost stage there; so no moment is counted twice, and every moment of a call is counted.
+/// The host waits for nothing, and a call is the same without its times: what goes wrong with them
+/// is never told. Keeps as many marks as calls have been under way at once.
 class StreamClock {
  public:
   /// For exec.stream of the current device.
@@ -26,7 +26,7 @@ class StreamClock {
   StreamClock(const StreamClock&) = delete;
   StreamClock& operator=(const StreamClock&) = delete;
 
-  /// Which call it was: how many began before it, and of which bucket.
+  /// Names a call: how many began before it, and its bucket.
   struct Name {
     std::uint64_t number = 0;
     std::size_t bucket = 0;
@@ -71,8 +71,8 @@ class StreamClock {
   static const double kUncounted;
 
   /// The calls that the stream has passed, in their order, each once: add(name, stage, seconds) for
-  /// each stretch of a stage. Not in a capture of the stream. Those of which the device does not
-  /// tell have no times.
+  /// each stretch of a stage. Not in a capture of the stream. Calls that the device does not report
+  /// have no times.
   template <class Add>
   void read(const Add& add) noexcept {
     try {

@@ -77,8 +77,8 @@ class Team {
     std::jthread thread;  // joined before `calls` goes
   };
 
-  /// The number of a run, that of its parts and that of parts taken, in one word: a helper that is
-  /// late takes no part of a run that is over.
+  /// The number of a run, the number of its parts and the number of parts taken, in one word: a
+  /// helper that is late takes no part of a run that is over.
   struct Turns {
     static std::uint64_t first(std::uint64_t before, std::size_t parts) {
       return (((before >> 32) + 1) << 32) | (static_cast<std::uint64_t>(parts) << 16);
@@ -88,8 +88,8 @@ class Team {
   };
   static constexpr std::size_t kNone = kMostParts;
 
-  /// The number of the part that the calling thread now runs, or kNone. What it reads of the run is
-  /// valid until it has counted the part as done.
+  /// The number of the part that the calling thread now runs, or kNone. The run's data is valid
+  /// until the helper has counted the part as done.
   std::size_t take_turn() {
     std::uint64_t turns = turns_.load(std::memory_order_relaxed);
     while (Turns::taken(turns) < Turns::parts(turns)) {

@@ -38,7 +38,7 @@ std::string_view rank_text(ShortText& room) {
   return {room.data(), static_cast<std::size_t>(bytes)};
 }
 
-/// Without memory of the heap, of which there may be none.
+/// It takes no memory of the heap, which may have none left.
 ShortText place_text() noexcept {
   ShortText rank{}, text{};
   std::array<char, 256> host{};

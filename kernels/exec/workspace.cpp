@@ -17,7 +17,7 @@ namespace winnow {
 namespace {
 constexpr std::size_t kSmallestBlock = std::size_t{64} << 10;
 
-/// Of a piece that is lent: its memory is another workspace's, and there is no more.
+/// The source of a lent piece: its memory is another workspace's, and there is no more.
 constexpr MemorySource kLent{.allocate = [](std::size_t) -> std::byte* { throw std::bad_alloc(); },
                              .release = [](std::byte*) noexcept {}};
 }  // namespace

@@ -40,8 +40,8 @@ class MessageWriter {
     if (count_ != 0) std::memset(out_.data() + out_.size() - 8, 0, 8);
   }
 
-  /// The scales of the blocks of values x, n of them, the first of which is value `first` of the
-  /// message and of its block.
+  /// The scales of the blocks of values x, n of them. x[0] is value `first` of the message, and the
+  /// first of its block.
   void write_scales(std::uint64_t first, const float* x, std::size_t n) const {
     if (scales_ == nullptr) return;
     for (std::size_t i = 0; i < n; i += block_) {
@@ -49,9 +49,9 @@ class MessageWriter {
     }
   }
 
-  /// Codes values whose scales are written; `first` is a multiple of 64. What the codes miss goes
-  /// to `error`, which may be x. Where n is not a multiple of 64, all values to the end of the last
-  /// unit are coded, as +0.
+  /// Codes values whose scales are written; `first` is a multiple of 64. The error of the codes
+  /// goes to `error`, which may be x. Where n is not a multiple of 64, all values to the end of the
+  /// last unit are coded, as +0.
   void write_codes(std::uint64_t first, const float* x, std::size_t n, float* error) const {
     const std::size_t whole = n / kUnit * kUnit, rest = n - whole;
     UnitsToCode units{.x = x,
@@ -76,7 +76,7 @@ class MessageWriter {
     std::copy_n(values, rest, error + whole);
   }
 
-  /// Codes +0 for n values, the first of which is a multiple of 64.
+  /// Codes +0 for n values, from a multiple of 64 on.
   void write_zeros(std::uint64_t first, std::size_t n) const {
     std::memset(codes_ + first * bits_ / 8, 0, (n * bits_ + 7) / 8);
   }
