@@ -18,7 +18,7 @@ namespace winnow::comm {
 
 namespace {
 
-constexpr std::array<const Schedule*, 9> kSchedules{
+constexpr std::array kSchedules{
     &kDense,          &kGather,           &kDoubling,         &kBalanced,      &kShared,
     &kTwoLevelGather, &kTwoLevelDoubling, &kTwoLevelBalanced, &kTwoLevelShared};
 
