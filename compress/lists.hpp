@@ -71,7 +71,7 @@ void code_values(const Exec& exec, const Codings& codings, const SealList& list,
 MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList& list,
                        std::span<std::byte> out);
 
-/// The same for a list whose length the gradient decides, with neither k nor shape: it carries
+/// Seals a list whose length the gradient decides, with neither k nor shape: the message carries
 /// every position where that is no longer, with 0 where nothing was chosen.
 MessageView seal_variable(const Exec& exec, const Codings& codings, SealList list,
                           std::span<std::byte> out);

@@ -208,7 +208,7 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Exp
 /// Writes the codings of a message to `name`, e.g. "eliasfano,float32"; allocates only if its
 /// memory is too small.
 void name_codings(const Header& header, std::string& name);
-/// The same before there is a message of that shape.
+/// Writes the codings of a shape before there is a message of it.
 void name_codings(const Shape& shape, const Codings& codings, std::string& name);
 
 }  // namespace winnow::compress

@@ -144,7 +144,7 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
                      std::to_string(header.count));
 }
 
-/// The same for a message in the memory of exec.place.
+/// Copies a message from the memory of exec.place and refuses it.
 [[noreturn]] void refuse(const Exec& exec, const Incoming& incoming, const Codings& codings) {
   const Workspace::Scope scope(*exec.workspace);
   const auto message = exec.workspace->take<std::byte>(incoming.message.size());

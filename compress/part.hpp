@@ -207,7 +207,7 @@ struct Taken {
 
 /// The places of the pieces' elements, as kernels take them: scratch.
 kernels::Placed<kernels::PlacedSpan> place_elements(const Exec& exec, const Part& part);
-/// The same for Owned::residuals and Owned::elements, in one store.
+/// Places Owned::residuals and Owned::elements in one store.
 void place_pieces(const Exec& exec, const Part& part, Owned& owned);
 
 /// Allocates the residual and the bounds of a piece's parameter, if it has none.

@@ -24,8 +24,8 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
 void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<float> moment,
                       const SecondMomentStep& by);
 
-/// The same for with_momentum, masked where the residual is 0; without a residual nowhere. 4 bytes
-/// an element more with one.
+/// Each gradient becomes the result of with_momentum, masked where the residual is 0; without a
+/// residual nowhere. 4 bytes an element more with one.
 void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
                       std::span<const float> residual, const MomentumStep& by);
 

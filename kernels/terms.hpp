@@ -75,8 +75,8 @@ inline constexpr std::size_t kTermsInALaunch = 16;
 /// which must stay. UsageError if the parts of a term do not fit together.
 PlacedTerms place_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t most = 0);
 
-/// The same if all these operations are ordered_sum, which on a device carries up to
-/// kTermsInALaunch terms with its launch: only longer lists are placed there.
+/// Places terms for ordered_sum alone, which on a device carries up to kTermsInALaunch terms with
+/// its launch: only longer lists are placed there.
 PlacedTerms place_terms_to_sum(const Exec& exec, std::span<const Term> terms,
                                std::uint64_t most = 0);
 

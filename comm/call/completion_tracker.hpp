@@ -56,7 +56,8 @@ class CompletionTracker {
   /// Returns when they are done. Throws CommError if no call ends for too long, CudaError if the
   /// device has failed.
   void wait(std::uint64_t calls) const;
-  /// The same, until `stop` returns true: it is called between looks at the device, and may pause.
+  /// Returns when they are done, or when `stop` returns true, which is called between looks at the
+  /// device and may pause.
   void wait(std::uint64_t calls, const std::function<bool()>& stop) const;
 
   /// Makes every later call fail. For any thread.

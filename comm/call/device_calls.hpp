@@ -57,7 +57,7 @@ class DeviceCalls {
   /// Before the host waits for the device: the device may still wait for messages of earlier calls,
   /// and it knows no deadline.
   void await_all();
-  /// The same if a graph may have been replayed since the last call.
+  /// Waits for all calls if a graph may have been replayed since the last one.
   void await_replays();
   /// Waits for the messages of the current call.
   void await_messages();

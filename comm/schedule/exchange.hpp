@@ -186,7 +186,7 @@ Slots take_slots(const Exchange& exchange, std::size_t message_bytes);
 /// Encoded, in a stream-ordered call with the opened ones.
 void encode_gradient(Exchange& exchange, compress::Header::Kind kind,
                      std::span<std::span<std::byte>> messages);
-/// The same in two halves: Compressor::choose, which leaves Selected, and encode_chosen.
+/// Encode a gradient in two halves: Compressor::choose, which leaves Selected, and encode_chosen.
 void choose_gradient(Exchange& exchange);
 void encode_chosen(Exchange& exchange, compress::Header::Kind kind,
                    std::span<std::span<std::byte>> messages);
@@ -197,14 +197,14 @@ void encode_chosen(Exchange& exchange, compress::Header::Kind kind,
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
                         std::span<std::uint64_t> received);
 
-/// The same with one message for all: messages[self].
+/// Enqueues messages[self] to each peer, and receipts as enqueue_all_to_all does.
 void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received);
-/// The same for messages of one size, by the transport's own call.
+/// Enqueues the exchange of messages of one size by the transport's own all-gather.
 void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received);
 
 /// The bytes of out[peer], for each peer, and what it says of in[peer].
 Counts count_bytes(Exchange& exchange, Messages out, Messages in);
-/// The same with one message for all: messages[self].
+/// The bytes of messages[self], which goes to each peer, and what each says of its own.
 Counts count_bytes(Exchange& exchange, Messages messages);
 /// Cuts in[peer] to what will come.
 void cut_to(const Exchange& exchange, const Counts& bytes, std::span<std::span<std::byte>> in);

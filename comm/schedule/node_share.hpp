@@ -49,7 +49,7 @@ class NodeShare {
 
   const NodePart& node_;
   Exchange& exchange_;  // of it
-  // By rail.
+  // Indexed by rail:
   std::span<Exchange> inner_;
   std::span<std::span<compress::MessageView>> messages_;
   std::span<std::span<std::uint64_t>> received_;  // their bytes

@@ -18,7 +18,7 @@ namespace winnow::comm {
 [[gnu::visibility("default")]] void expect_started(Ticket ticket, std::uint64_t started);
 /// A message or a collective's elements lie where memory can be.
 [[gnu::visibility("default")]] void expect_memory(std::span<const std::byte> memory);
-/// The same, of elements whose bytes may be more than can be counted.
+/// Checks elements whose bytes may be more than can be counted.
 [[gnu::visibility("default")]] void expect_memory(const Elements& elements);
 /// An all-gather of `mine` bytes from each of `ranks` ranks fills `all`.
 void expect_gatherable(std::size_t mine, std::size_t all, int ranks);

@@ -87,7 +87,7 @@ void for_each_select_kernel(const Tasks& tasks, const SelectShape& shape, const 
   if (shape.zero_gradient) stage(ClearMarks<Tasks>{tasks});
 }
 
-/// The same for a selection that keeps all that reaches a bound.
+/// Calls stage(kernel) for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_threshold_kernel(const SelectTask& task, const SelectShape& shape,
                                const Stage& stage) {

@@ -45,7 +45,7 @@ WINNOW_DEVICE bool is_last_thread(std::uint32_t* done) {
   return is_last_thread(done, 1, simt::blocks());
 }
 
-/// The same for all threads of that block.
+/// Whether this block is the last one, for all of its threads.
 WINNOW_DEVICE bool is_last_block(TileTicket& turn, std::uint32_t* done, std::uint32_t mine,
                                  std::uint32_t all) {
   const bool last = is_last_thread(done, mine, all);

@@ -29,7 +29,7 @@ bool has_passed(void* event);
 double seconds_between(void* begin, void* end);
 int current_device();
 void make_current(int device);
-/// The same where an error cannot be reported.
+/// Makes the device current where an error cannot be reported.
 void restore_current(int device) noexcept;
 
 }  // namespace winnow::kernels::cuda

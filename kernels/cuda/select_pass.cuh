@@ -254,7 +254,7 @@ struct TaskPass {
     }
   }
 
-  /// The same for an owned element, from number `at` on.
+  /// Lists elements that this rank owns, as candidates from number `at` on.
   WINNOW_DEVICE void list_own(const Shared& shared, std::uint32_t j, unsigned reaches,
                               const float (&acc)[4], std::uint32_t at) const {
     if (reaches == 0) return;

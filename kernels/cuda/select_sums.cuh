@@ -323,7 +323,7 @@ void for_each_sums_kernel(const Tasks& tasks, std::uint64_t tiles, const Stage& 
   stage(Cut<Tasks>{tasks}, tiles);
 }
 
-/// The same for a selection that keeps all that reaches a bound.
+/// Calls stage(kernel) for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_keep_kernel(const SumsTask& task, const Stage& stage) {
   const OneSums tasks{task};

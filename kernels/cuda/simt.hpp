@@ -44,7 +44,7 @@ WINNOW_DEVICE std::uint32_t warp_max(std::uint32_t mine) {
 #endif
 }
 
-/// The same in this thread's half of a warp, 16 lanes.
+/// The maximum in this thread's half of a warp, 16 lanes.
 WINNOW_DEVICE std::uint32_t half_warp_max(std::uint32_t mine) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   return __reduce_max_sync(0xffffU << (lane() & kLanes / 2), mine);

@@ -86,7 +86,7 @@ WINNOW_DEVICE T published(const T* at) {
 WINNOW_DEVICE void fence() {
   cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_device);
 }
-/// The same in memory of the host, and for it.
+/// Publishes a word in host memory to the host.
 template <class T>
 WINNOW_DEVICE void publish_to_host(T* at, T value) {
   const cuda::atomic_ref<T, cuda::thread_scope_system> word(*at);
@@ -115,7 +115,7 @@ WINNOW_DEVICE void load4(const float* at, float (&to)[4]) {
 WINNOW_DEVICE void store4(float* at, const float (&from)[4]) {
   __stcs(reinterpret_cast<float4*>(at), float4{from[0], from[1], from[2], from[3]});
 }
-/// The same in the block's memory, which has no cache to go around.
+/// Accesses 4 floats in the block's memory, which has no cache to go around.
 WINNOW_DEVICE void load4_here(const float* at, float (&to)[4]) {
   const float4 all = *reinterpret_cast<const float4*>(at);
   to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;

@@ -29,8 +29,8 @@ class DeviceScope {
   int before_ = -1;  // if it is another
 };
 
-/// The same for good, at the start of a thread of Winnow's own. If it fails, the scopes of the
-/// thread's work fail again, and throw.
+/// Makes a device current for good, at the start of a thread of Winnow's own. If it fails, the
+/// scopes of the thread's work fail again, and throw.
 void stay_on(int device) noexcept;
 
 }  // namespace winnow::kernels

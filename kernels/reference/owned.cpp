@@ -45,7 +45,7 @@ void for_each_position(const Exec& exec, const OwnedJob& job, const Each& each) 
   }
 }
 
-/// The same for each(element, value).
+/// Calls each(element, value) for all values that go somewhere.
 template <class Each>
 void for_each(const Exec& exec, const OwnedJob& job, const Each& each) {
   for_each_position(exec, job, [&](const Elements& element, float value, std::uint64_t) {

@@ -31,7 +31,7 @@ class SimulatedTransport final : public Transport {
   double clock() const;
   /// Advances this rank's virtual time, as a computation would.
   void advance(double seconds);
-  /// The same, by the time that passes over this many bytes of memory would take.
+  /// Advances it by the time that passes over this many bytes of memory would take.
   void pass(double bytes);
 
   int rank() const override { return rank_; }

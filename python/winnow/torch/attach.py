@@ -18,7 +18,7 @@ from winnow.torch.twins import Twins
 from winnow.torch.unapplied import unapplied_of, watch_sums
 from winnow.torch.uneven import rescale_of
 from winnow.torch.warn import warn
-from winnow.torch.watch import states, step_anyway, watch
+from winnow.torch.watch import allow_step, states, watch
 
 Attached = Union[torch.nn.Module, State]  # a model that Winnow is attached to, or its state
 
@@ -160,7 +160,7 @@ def pair(optimizer: torch.optim.Optimizer, state: State, anyway: bool) -> None:
     if recipe is not None:
         Pairing(optimizer, state, recipe.rule, twins=state.marks.automatic)
     elif anyway:
-        step_anyway(optimizer)
+        allow_step(optimizer)
 
 
 def _make_state(ddp: DistributedDataParallel, compressor: str, options: Dict[str, Any]) -> State:

@@ -76,7 +76,7 @@ def _convert(optimizer: torch.optim.Optimizer) -> None:
 _DENSE_REMEDIES = {"min_bytes": "min_bytes=0", "exempt": "exempt_1d=False"}
 
 
-def step_anyway(optimizer: torch.optim.Optimizer) -> None:
+def allow_step(optimizer: torch.optim.Optimizer) -> None:
     """attach has taken it with anyway=True."""
     _anyway.add(optimizer)
 
