@@ -16,7 +16,7 @@ inline Exec exec_of(int place, void* stream) {
                  "place " + std::to_string(place) + ": must be WINNOW_HOST or WINNOW_CUDA");
   WINNOW_EXPECTS(place == WINNOW_CUDA || stream == nullptr,
                  "stream is for memory of a device: with it place must be WINNOW_CUDA");
-  return {.place = place == WINNOW_CUDA ? Place::cuda : Place::cpu, .stream = stream};
+  return {.place = place == WINNOW_CUDA ? Place::cuda : Place::host, .stream = stream};
 }
 
 }  // namespace winnow::comm

@@ -11,6 +11,7 @@
 
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/bridge/checked.hpp"
+#include "kernels/exec/lab_places.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/load.hpp"
 
@@ -29,12 +30,12 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
   host_.workspace = exec_.workspace = &workspace_;
   try {
     WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
-                       where.pinned_workspace == nullptr && where.batch == nullptr,
+                       where.pinned_workspace == nullptr && where.launches == nullptr,
                    "an AllReducer has workspaces of its own: pass an Exec without");
-    const auto places = {Place::cpu, Place::reference, Place::cuda};
+    const auto places = {Place::host, Place::cuda, kernels::kReferencePlace};
     WINNOW_EXPECTS(std::ranges::find(places, where.place) != places.end(),
                    "place " + std::to_string(static_cast<int>(where.place)) +
-                       ": buckets lie in host memory (Place::cpu) or on a device (Place::cuda)");
+                       ": buckets lie in host memory (Place::host) or on a device (Place::cuda)");
     WINNOW_EXPECTS(where.place != Place::cuda || where.stream != nullptr,
                    "buckets in device memory are reduced in the order of a stream: pass "
                    "Place::cuda and an Exec::stream that is not null");
@@ -43,7 +44,7 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     device_ = kernels::current_device(where.place);
     if (where.place == Place::cuda) {
       exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));
-      exec_.batch = &batch_;
+      exec_.launches = &launches_;
       exec_.pinned_workspace = &pinned_workspace_.emplace(kernels::pinned_memory());
       // Now, while nothing is under way: both may wait for the device.
       pinned_workspace_->reserve(1);

@@ -70,7 +70,7 @@ class Context {
  private:
   Workspace workspace_;  // these outlive the transports, which may still read sent buffers
   std::optional<Workspace> device_workspace_, pinned_workspace_;
-  kernels::Batch batch_;
+  Exec::Launches launches_;
   Exec host_, exec_;
   int device_ = -1;
   std::string refusal_;

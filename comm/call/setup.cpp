@@ -92,7 +92,7 @@ void Setup::check(const Options& given, const std::string& refusal) {
   for (unsigned stage = 0; stage <= compressor->stages(); ++stage) {
     stages.push_back(compressor->at_stage(stage));
   }
-  WINNOW_EXPECTS(options.checksum != Checksum::all || context.transport()->takes(Place::cpu),
+  WINNOW_EXPECTS(options.checksum != Checksum::all || context.transport()->takes(Place::host),
                  "checksum=all needs a transport that takes host memory: NCCL's does not");
   const std::string common = common_text(options);
   digest = Hash().add(common).value();

@@ -22,7 +22,7 @@ struct World {
   const Topology* topology = nullptr;  ///< of all ranks; null: each rank is a node of its own
   LinkModel links = {};                ///< equal on all ranks
   bool trials = false;                 ///< whether predictions may be overruled by measuring
-  Place place = Place::cpu;            ///< where buckets lie
+  Place place = Place::host;           ///< where buckets lie
   bool one_of_many = false;            ///< see OneOfMany: one rank that works as each of many
 };
 

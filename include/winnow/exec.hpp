@@ -7,15 +7,9 @@
 
 namespace winnow {
 
-namespace kernels {
-class Batch;
-}  // namespace kernels
-
-/// Where spans live and which body of a kernel runs. `reference` is the plain specification on the
-/// CPU; `cpu` is the SIMD body; `cuda` expects device pointers and runs on Exec::stream. `counted`
-/// is for predictions inside Winnow: its kernels touch no element, and count the bytes that they
-/// would move.
-enum class Place { cpu, reference, cuda, counted };
+/// Where spans live and work runs: host memory and the CPU, or memory of the current device and
+/// Exec::stream.
+enum class Place { host, cuda };
 
 /// Operations do their work if a condition holds, and nothing otherwise; on a device each kernel
 /// looks when it runs. The words do not change while it runs.
@@ -28,16 +22,17 @@ struct Condition {
 
 /// How work runs. Every kernel and transport call takes one. A view; owns nothing.
 struct Exec {
-  Place place = Place::cpu;
+  Place place = Place::host;
   int threads = 1;                 ///< on the CPU; results never depend on it
   void* stream = nullptr;          ///< a cudaStream_t if place is cuda; otherwise null
   Workspace* workspace = nullptr;  ///< host scratch, for schedules' lists and for kernels that ask
                                    ///< for it; never device memory
-  Workspace* device_workspace = nullptr;  ///< device scratch, if place is cuda or counted
+  Workspace* device_workspace = nullptr;  ///< device scratch, if place is cuda
   Workspace* pinned_workspace = nullptr;  ///< page-locked host scratch, if place is cuda, for
                                           ///< copies that run while the host goes on
   Condition condition = {};               ///< of operations on elements
-  kernels::Batch* batch = nullptr;        ///< if place is cuda, what lets pieces share launches
+  class Launches;                         ///< Winnow's own
+  Launches* launches = nullptr;           ///< if place is cuda, what lets pieces share launches
 };
 
 }  // namespace winnow

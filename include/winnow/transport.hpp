@@ -73,7 +73,7 @@ class Transport {
   /// Equal on ranks that share memory (one node), different between nodes.
   virtual int node() const = 0;
   /// Whether messages and the elements of collectives may lie in the memory of `place`: the host's
-  /// (Place::cpu, Place::reference) or a device's. All buffers of one start lie where its
+  /// (Place::host) or a device's. All buffers of one start lie where its
   /// Exec::place says.
   virtual bool takes(Place place) const { return place != Place::cuda; }
 

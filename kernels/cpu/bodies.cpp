@@ -5,22 +5,16 @@
 namespace winnow::kernels {
 
 #define WINNOW_DECLARE(name) decltype(kernels::name) name;  // NOLINT(bugprone-macro-parentheses)
-#define WINNOW_OMIT(name)
-#define WINNOW_LANES(name) .name = cpu::name,
-#define WINNOW_LOOPS(name) .name = reference::name,
-
-namespace reference {
-WINNOW_OPERATIONS(WINNOW_OMIT, WINNOW_DECLARE)
-void place_terms(const Exec&, PlacedTerms&, std::uint64_t);
-}  // namespace reference
+#define WINNOW_BODY(name) .name = cpu::name,
 
 namespace cpu {
-WINNOW_OPERATIONS(WINNOW_DECLARE, WINNOW_OMIT)
+WINNOW_OPERATIONS(WINNOW_DECLARE, WINNOW_DECLARE)
 void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
+void place_terms(const Exec&, PlacedTerms&, std::uint64_t);
 }  // namespace cpu
 
 constinit const Bodies kCpu{.copy = cpu::copy,
-                            .place_terms = reference::place_terms,
-                            WINNOW_OPERATIONS(WINNOW_LANES, WINNOW_LOOPS)};
+                            .place_terms = cpu::place_terms,
+                            WINNOW_OPERATIONS(WINNOW_BODY, WINNOW_BODY)};
 
 }  // namespace winnow::kernels

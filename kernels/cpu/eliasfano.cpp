@@ -9,8 +9,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/seal.hpp"
 #include "kernels/index_coding.hpp"
-#include "kernels/reference/seal.hpp"
 
 // Scalar code, compiled once per Highway target for the bit instructions that come with it
 // (POPCNT with SSE4, TZCNT, BLSR and SHLX with AVX2). l is the number of low bits.
@@ -171,7 +171,7 @@ void seal_eliasfano(const Exec& exec, const SealJob& job) {
   const EliasFanoShape shape = eliasfano_shape(job.count, job.index.size());
   HWY_DYNAMIC_DISPATCH(encode)
   (shape, job.index, job.message.subspan(kHeaderBytes, shape.bytes()));
-  reference::seal(exec, job);
+  cpu::seal(exec, job);
 }
 
 void eliasfano_decode(const Exec&, std::span<const DecodeJob> jobs) {

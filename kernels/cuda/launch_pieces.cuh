@@ -41,7 +41,7 @@ void launch_tasks(const Exec& exec, std::span<const std::byte> bytes) {
 
 /// Whether tasks wait for others of their kind.
 inline bool is_collected(const Exec& exec) {
-  return exec.batch != nullptr && exec.batch->takes(exec);
+  return exec.launches != nullptr && exec.launches->takes(exec);
 }
 
 /// Enqueues a task, now or together with others of its kind.
@@ -50,7 +50,7 @@ void launch_piece(const Exec& exec, const Task& task) {
   if (task.count == 0) return;
   const auto bytes = std::as_bytes(std::span(&task, 1));
   if (is_collected(exec)) {
-    exec.batch->add(&launch_tasks<Task>, bytes);
+    exec.launches->add(&launch_tasks<Task>, bytes);
   } else {
     launch_tasks<Task>(exec, bytes);
   }

@@ -8,7 +8,7 @@ namespace winnow::kernels::cuda {
 
 namespace {
 constexpr const char* kNoCuda =
-    "this Winnow was built without CUDA; pass host memory and Place::cpu";
+    "this Winnow was built without CUDA; pass host memory and Place::host";
 }  // namespace
 
 const MemorySource& device_memory() {

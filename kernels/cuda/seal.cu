@@ -51,7 +51,7 @@ void enqueue(const Exec& exec, const SealJob& job, const Indices& indices) {
   const SealTask<Indices> task = make_seal_task(job, indices);
   const auto bytes = std::as_bytes(std::span(&task, 1));
   if (is_collected(exec)) {
-    exec.batch->add(&launch_seals<Indices>, bytes);
+    exec.launches->add(&launch_seals<Indices>, bytes);
   } else {
     launch_seals<Indices>(exec, bytes);
   }

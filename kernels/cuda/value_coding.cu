@@ -12,7 +12,7 @@ namespace winnow::kernels::cuda {
 
 namespace {
 
-/// A list on its way into the value part of a message, as a task of a Batch.
+/// A list on its way into the value part of a message, as a task of Exec::Launches.
 struct QuantizedList {
   ValueFormat format;
   RandomKey key;
@@ -68,7 +68,7 @@ void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
   const QuantizedList list{format, key, values, out.data()};
   const auto bytes = std::as_bytes(std::span(&list, 1));
   if (is_collected(exec)) {
-    exec.batch->add(&launch_lists, bytes);
+    exec.launches->add(&launch_lists, bytes);
   } else {
     launch_lists(exec, bytes);
   }

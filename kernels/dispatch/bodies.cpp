@@ -3,22 +3,26 @@
 #include "kernels/dispatch/bodies.hpp"
 
 #include <algorithm>
+#include <string>
 
 namespace winnow::kernels {
 
+constinit const Bodies* reference_bodies = nullptr;
+
 const Bodies& bodies_of(const Exec& exec) {
   switch (exec.place) {
-    case Place::cpu:
+    case Place::host:
       return kCpu;
     case Place::cuda:
       return kCuda;
-    case Place::counted:
-      WINNOW_EXPECTS(exec.stream != nullptr, "only predictions run at Place::counted");
+    case kCountedPlace:
+      WINNOW_EXPECTS(exec.stream != nullptr, "only predictions run at kCountedPlace");
       return static_cast<const CountedStream*>(exec.stream)->bodies;
-    case Place::reference:
-      break;
+    case kReferencePlace:
+      WINNOW_EXPECTS(reference_bodies != nullptr, "lab/reference is not linked");
+      return *reference_bodies;
   }
-  return kReference;
+  fail_usage("place " + std::to_string(static_cast<int>(exec.place)) + " has no bodies");
 }
 
 bool holds(const Condition& condition) {

@@ -13,6 +13,7 @@
 #include "kernels/dispatch/operations.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
+#include "kernels/exec/lab_places.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/half.hpp"
@@ -44,11 +45,12 @@ struct Bodies {
 #undef WINNOW_BODY
 };
 
-extern const Bodies kReference;  ///< plain loops: the specification
-extern const Bodies kCpu;        ///< SIMD and threads
-extern const Bodies kCuda;       ///< all null in a build without CUDA
+extern const Bodies kCpu;   ///< SIMD and threads
+extern const Bodies kCuda;  ///< all null in a build without CUDA
+/// Plain loops, the specification: null until lab/reference is there.
+extern constinit const Bodies* reference_bodies;
 
-/// The object that Exec::stream of Place::counted points to. Its bodies obey a device's rules:
+/// The object that Exec::stream of kCountedPlace points to. Its bodies obey a device's rules:
 /// memory that is passed to them is the host's to read only by way of `read`. Only words, which
 /// operations answer in, are ever written.
 struct CountedStream {
@@ -67,10 +69,10 @@ Body& body_of(const Exec& exec, Body* Bodies::*operation) {
   WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
                  "Exec::workspace must be of the host; that of a device is device_workspace");
   Body* const body = bodies_of(exec).*operation;
-  WINNOW_EXPECTS(body != nullptr, exec.place == Place::counted
+  WINNOW_EXPECTS(body != nullptr, exec.place == kCountedPlace
                                       ? "predictions do not count this operation"
                                       : "this Winnow was built without CUDA, or without code for "
-                                        "devices; pass host memory and Place::cpu");
+                                        "devices; pass host memory and Place::host");
   return *body;
 }
 
@@ -80,7 +82,7 @@ template <class Body, class... Args>
 void dispatch(const Exec& exec, Body* Bodies::*operation, Args&&... args) {
   Body& body = body_of(exec, operation);
   if (exec.place != Place::cuda && !holds(exec.condition)) return;
-  if (exec.place == Place::counted) {  // in a fiber, which may give way to another one
+  if (exec.place == kCountedPlace) {  // in a fiber, which may give way to another one
     body(exec, std::forward<Args>(args)...);
     return;
   }

@@ -3,8 +3,8 @@
 #pragma once
 
 /// Every operation, once: the tables of bodies are made of this list. LOOPS are those that lanes
-/// and threads do not help, so that Place::cpu takes the body of the reference. (copy and
-/// place_terms, whose names have further overloads, stand beside it.)
+/// and threads do not help: the plain loops of their one host body are their specification. (copy
+/// and place_terms, whose names have further overloads, stand beside it.)
 #define WINNOW_OPERATIONS(LANES, LOOPS) \
   LANES(add_owned)                      \
   LANES(all_finite)                     \

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/place_memory.hpp"
 #include "kernels/exec/host_memory.hpp"
+#include "kernels/exec/lab_places.hpp"
 #include "kernels/memory_ops.hpp"
 
 namespace winnow::kernels {
@@ -20,7 +21,7 @@ const MemorySource& pinned_memory() {
 }
 
 Workspace& scratch_of(const Exec& exec) {
-  const bool on_host = exec.place == Place::cpu || exec.place == Place::reference;
+  const bool on_host = exec.place == Place::host || exec.place == kReferencePlace;
   Workspace* const workspace = on_host ? exec.workspace : exec.device_workspace;
   WINNOW_EXPECTS(workspace != nullptr,
                  "this needs scratch: pass Exec::workspace, or with "
@@ -33,7 +34,7 @@ bool is_within_reach(Place place, const void* memory) {
 }
 
 void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
-  if (exec.place == Place::counted) {  // words: what else would a host read
+  if (exec.place == kCountedPlace) {  // words: what else would a host read
     std::ranges::copy(from, to.begin());
     return;
   }
@@ -66,7 +67,7 @@ void StreamMark::set(const Exec& exec) {
   cuda::record(exec, event_);
 }
 
-void StreamMark::hold_up(const Exec& exec) const {
+void StreamMark::make_wait(const Exec& exec) const {
   if (event_ != nullptr) cuda::wait_for(exec, event_);
 }
 

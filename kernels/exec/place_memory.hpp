@@ -57,7 +57,7 @@ class [[gnu::visibility("default")]] StreamMark {
   /// Stands behind all that is enqueued on exec.stream, from now on.
   void set(const Exec& exec);
   /// Work enqueued on exec.stream from now on waits for it; the host does not.
-  void hold_up(const Exec& exec) const;
+  void make_wait(const Exec& exec) const;
   /// Whether the stream has passed it.
   bool passed() const;
 

@@ -4,15 +4,15 @@
 
 #include <algorithm>
 
-namespace winnow::kernels {
+namespace winnow {
 
-void Batch::add(Launch launch, std::span<const std::byte> task) {
+void Exec::Launches::add(Launch launch, std::span<const std::byte> task) {
   auto kind = std::ranges::find(kinds_, launch, &Kind::launch);
   if (kind == kinds_.end()) kind = kinds_.insert(kind, {launch, {}});
   kind->tasks.insert(kind->tasks.end(), task.begin(), task.end());
 }
 
-void Batch::close(const Exec& exec, bool dropped) {
+void Exec::Launches::close(const Exec& exec, bool dropped) {
   is_open_ = false;
   const auto drop = [this] {
     for (Kind& kind : kinds_) kind.tasks.clear();
@@ -22,10 +22,10 @@ void Batch::close(const Exec& exec, bool dropped) {
       if (!dropped && !kind.tasks.empty()) kind.launch(exec, kind.tasks);
     }
   } catch (...) {
-    drop();  // else the next batch would launch them once more
+    drop();  // else the next launches would launch them once more
     throw;
   }
   drop();
 }
 
-}  // namespace winnow::kernels
+}  // namespace winnow

@@ -7,11 +7,11 @@
 #include <vector>
 #include <winnow/exec.hpp>
 
-namespace winnow::kernels {
+namespace winnow {
 
 /// Collects the launches of a device, which take microseconds each, so that those of one kind of
 /// work become one.
-class Batch {
+class Exec::Launches {
  public:
   /// Launches tasks of one kind, which lie behind each other.
   using Launch = void (*)(const Exec& exec, std::span<const std::byte> tasks);
@@ -38,23 +38,27 @@ class Batch {
   bool is_open_ = false;
 };
 
+namespace kernels {
+
 /// Calls work(), whose operations on elements under `exec` may run in any order: they are of
-/// different pieces of memory. On a device with an Exec::batch those of one kind become one launch
-/// for every few hundred pieces, when work returns.
+/// different pieces of memory. On a device with an Exec::launches those of one kind become one
+/// launch for every few hundred pieces, when work returns.
 template <class Work>
 void together(const Exec& exec, const Work& work) {
-  if (exec.batch == nullptr) {
+  if (exec.launches == nullptr) {
     work();
     return;
   }
-  exec.batch->open(exec);
+  exec.launches->open(exec);
   try {
     work();
   } catch (...) {
-    exec.batch->close(exec, true);
+    exec.launches->close(exec, true);
     throw;
   }
-  exec.batch->close(exec, false);
+  exec.launches->close(exec, false);
 }
 
-}  // namespace winnow::kernels
+}  // namespace kernels
+
+}  // namespace winnow

@@ -230,7 +230,7 @@ CountedPlace::CountedPlace(SimulatedTransport& rank, const compress::Codings& co
       codings_(codings),
       lists_(kListMemory),
       data_(kCountedMemory),
-      exec_{.place = Place::counted,
+      exec_{.place = kCountedPlace,
             .stream = static_cast<CountedStream*>(this),
             .workspace = &lists_,
             .device_workspace = &data_} {}

@@ -14,7 +14,7 @@ namespace winnow::comm {
 /// Address space for what is never touched but in a few words.
 extern const MemorySource kCountedMemory;
 
-/// The Place::counted of a simulated rank: kernels whose passes over memory take virtual time.
+/// The kCountedPlace of a simulated rank: kernels whose passes over memory take virtual time.
 /// Where the support decides the size of an answer, supports are taken as independent and evenly
 /// spread.
 class CountedPlace : public kernels::CountedStream {

@@ -14,6 +14,7 @@
 
 #include "compress/index_coding.hpp"
 #include "compress/message.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/compress/messages.hpp"
 #include "tests/kernels/inputs.hpp"
 
@@ -162,7 +163,7 @@ TEST(Golden, SaysWhatIsStatedHere) {
       if (g.k != g.count) index.push_back(g.position(n));
       value.push_back(g.value(n));
     }
-    for (const Place place : {Place::reference, Place::cpu}) {
+    for (const Place place : {lab::kReference, Place::host}) {
       Workspace workspace;
       const Workspace::Scope scope(workspace);
       const Exec exec{.place = place, .workspace = &workspace};
@@ -204,7 +205,7 @@ TEST(Golden, ASupportHasNoValues) {
     std::vector<std::uint32_t> index;
     for (std::uint32_t n = 0; k != count && n < k; ++n) index.push_back(n * n + 63);
     const Codings codings = Codings{}.without_values();
-    for (const Place place : {Place::reference, Place::cpu}) {
+    for (const Place place : {lab::kReference, Place::host}) {
       Workspace workspace;
       const Workspace::Scope scope(workspace);
       const Exec exec{.place = place, .workspace = &workspace};

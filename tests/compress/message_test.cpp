@@ -13,6 +13,7 @@
 
 #include "compress/index_coding.hpp"
 #include "kernels/index_coding.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/compress/messages.hpp"
 #include "tests/kernels/inputs.hpp"
 
@@ -48,7 +49,7 @@ TEST(Message, RoundTrips) {
     const auto value = ramp(c.k);
     Bytes message = sealed(header, index, value);
     EXPECT_EQ(message.span().size() % 8, 0u);
-    Bytes again = sealed(header, index, value, Exec{.place = Place::reference});
+    Bytes again = sealed(header, index, value, Exec{.place = lab::kReference});
     EXPECT_TRUE(std::ranges::equal(message.span(), again.span()));
 
     Workspace workspace;

@@ -17,6 +17,7 @@
 #include <winnow/error.hpp>
 
 #include "compress/message.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/answers.hpp"
 
 namespace winnow::tests {
@@ -134,7 +135,7 @@ inline void expect_refused(std::span<const std::byte> message, const compress::E
 inline void correct_checksum(std::span<std::byte> message) {
   const std::uint64_t zero = 0;
   std::memcpy(message.data() + offsetof(compress::Header, checksum), &zero, 8);
-  const std::uint64_t sum = checksum_of(Exec{.place = Place::reference}, message);
+  const std::uint64_t sum = checksum_of(Exec{.place = lab::kReference}, message);
   std::memcpy(message.data() + offsetof(compress::Header, checksum), &sum, 8);
 }
 

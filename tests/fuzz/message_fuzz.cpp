@@ -12,6 +12,7 @@
 
 #include "compress/message.hpp"
 #include "kernels/checksum.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/fuzz/reach.hpp"
 
 // open() on arbitrary bytes. libFuzzer drives it if the compiler is clang:
@@ -49,7 +50,7 @@ void check_values(const compress::MessageView& view) {
   const auto k = static_cast<std::size_t>(view.header.k);
   std::vector<float> fast(k), slow(k);
   kernels::dequantize(Exec{}, view.format, k, view.coded, 0, fast);
-  kernels::dequantize(Exec{.place = Place::reference}, view.format, k, view.coded, 0, slow);
+  kernels::dequantize(Exec{.place = lab::kReference}, view.format, k, view.coded, 0, slow);
   require(k == 0 || std::memcmp(fast.data(), slow.data(), k * sizeof(float)) == 0,
           "a value decodes to other bits than in the reference");
   if (!view.value.empty()) {
@@ -149,7 +150,7 @@ void check_expectations(std::span<const std::byte> message) {
   Workspace workspace;
   const Workspace::Scope scope(workspace);
   const Exec exec{.workspace = &workspace};
-  const Exec reference{.place = Place::reference, .workspace = &workspace};
+  const Exec reference{.place = lab::kReference, .workspace = &workspace};
   const Header claimed = header_of(message);
   const Codings asked = claimed_codings(claimed);
   const bool accepted = check_open(exec, message, claimed, asked);

@@ -55,7 +55,7 @@ Bytes pattern(int from, std::size_t size) {
 TEST(AwareMpi, IsWhatTheLibrarySaysUnlessItIsTurnedOff) {
   run_ranks(kRanks, [](const std::shared_ptr<Transport>& transport) {
     EXPECT_TRUE(transport->takes(Place::cuda));
-    EXPECT_TRUE(transport->takes(Place::cpu));
+    EXPECT_TRUE(transport->takes(Place::host));
     EXPECT_EQ(&comm::MemoryAdapter(*transport, Place::cuda).transport(), transport.get());
     const auto host = mpi_transport(MPI_COMM_WORLD, 0, MpiMemory::host);
     EXPECT_FALSE(host->takes(Place::cuda));

@@ -242,7 +242,7 @@ TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
         },
         "needs to know how many elements travel");
     const bool wrong = transport->rank() == 1;
-    const Exec no_stream{.place = wrong ? Place::cuda : Place::cpu};
+    const Exec no_stream{.place = wrong ? Place::cuda : Place::host};
     expect_refusal([&] { AllReducer(transport, {}, no_stream); },
                    wrong ? "in the order of a stream" : "rank 1");
     Workspace workspace;

@@ -107,7 +107,7 @@ TEST(DeviceScope, ReturnsToTheDeviceOfBefore) {
 TEST(DeviceScope, DoesNothingWhereThereIsNothingToDo) {
   const ModelDevices devices(2);
   on_fresh_thread([&] {
-    { const DeviceScope same(0), host(kernels::current_device(Place::cpu)); }
+    { const DeviceScope same(0), host(kernels::current_device(Place::host)); }
     EXPECT_THAT(devices.with_context(), ElementsAre());
     kernels::stay_on(1);
     { const DeviceScope same(1); }

@@ -81,7 +81,7 @@ const bool kRegistered = conformance::register_transport(
 
 TEST(HostMessages, SayWhatTheyAre) {
   run(2, [](Rank& self) {
-    EXPECT_TRUE(self.transport->takes(Place::cpu));
+    EXPECT_TRUE(self.transport->takes(Place::host));
     EXPECT_FALSE(self.transport->takes(Place::cuda));
     EXPECT_FALSE(self.transport->sizes_travel());
     conformance::Memory memory;
@@ -155,7 +155,7 @@ TEST(HostMessages, OfASubset) {
     const int rank = self.transport->rank();
     const std::vector<int> members = rank % 2 == 0 ? std::vector{2, 0} : std::vector{3, 1};
     const auto part = self.transport->subset(members);
-    EXPECT_TRUE(part->takes(Place::cpu));
+    EXPECT_TRUE(part->takes(Place::host));
     std::vector<std::int32_t> sum{rank};
     part->all_reduce({}, sum, ReduceOp::sum, soon());
     EXPECT_EQ(sum[0], members[0] + members[1]);
@@ -164,7 +164,7 @@ TEST(HostMessages, OfASubset) {
 
 TEST(HostMessages, FindTheNodes) {
   run(4, [](Rank& self) {
-    const comm::MemoryAdapter carrier(*self.inner, Place::cpu);
+    const comm::MemoryAdapter carrier(*self.inner, Place::host);
     const Topology topology = discover(carrier.transport(), soon());
     EXPECT_EQ(topology.nodes(), 2);
     EXPECT_EQ(topology.node_of(3), 1);

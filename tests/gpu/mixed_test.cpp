@@ -151,7 +151,7 @@ TEST(Mixed, SaysWhatBothAre) {
     EXPECT_EQ(self.transport->size(), 3);
     EXPECT_EQ(self.transport->node(), self.world->node());
     EXPECT_TRUE(self.transport->takes(Place::cuda));
-    EXPECT_TRUE(self.transport->takes(Place::cpu));
+    EXPECT_TRUE(self.transport->takes(Place::host));
     EXPECT_FALSE(self.transport->sizes_travel());
     EXPECT_FALSE(self.transport->native_all_reduce());
   });

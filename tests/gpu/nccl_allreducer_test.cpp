@@ -21,6 +21,7 @@
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/reduce.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/gpu/nccl_meeting.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
@@ -135,7 +136,7 @@ void expect_rare_numbers_reduced(const std::shared_ptr<Transport>& transport, co
   AllReducer reducer(transport, {}, place);
   std::vector<float> numbers = rare_numbers(0);
   for (int rank = 1; rank < transport->size(); ++rank) {
-    kernels::reduce({.place = Place::reference}, op, numbers, rare_numbers(rank));
+    kernels::reduce({.place = lab::kReference}, op, numbers, rare_numbers(rank));
   }
   for (const ElementType type :
        {ElementType::float32, ElementType::float64, ElementType::bf16, ElementType::fp16}) {

@@ -27,6 +27,7 @@
 #include "kernels/arithmetic/reduce.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/reduce.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/gpu/device_memory.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
@@ -241,7 +242,7 @@ void expect_rare_numbers_reduced(Rank& self, ReduceOp op, std::size_t count) {
   Transport& transport = *self.transport;
   std::vector<T> expected = rare_numbers<T>(0, count);
   for (int rank = 1; rank < transport.size(); ++rank) {
-    kernels::reduce({.place = Place::reference}, op, expected, rare_numbers<T>(rank, count));
+    kernels::reduce({.place = lab::kReference}, op, expected, rare_numbers<T>(rank, count));
   }
   std::vector<T> mine = rare_numbers<T>(transport.rank(), count);
   mine.insert(mine.begin(), T{7});

@@ -23,6 +23,7 @@
 #include "comm/transport/bridge/memory_adapter.hpp"
 #include "comm/transport/bridge/staging.hpp"
 #include "comm/transport/growing.hpp"
+#include "lab/reference/place.hpp"
 #include "lab/simulated/simulated.hpp"
 #include "tests/gpu/device_memory.hpp"
 #include "tests/harness/device.hpp"
@@ -196,15 +197,15 @@ TEST(GrowingMessages, GoWhileTheyAreWritten) {
 TEST(Staged, SaysWhatItIsLikeTheOneBelow) {
   run(1, [](Rank& self) {
     EXPECT_TRUE(self.transport->takes(Place::cuda));
-    EXPECT_FALSE(self.transport->takes(Place::cpu));
-    EXPECT_FALSE(self.transport->takes(Place::reference));
-    EXPECT_TRUE(self.inner->takes(Place::cpu));
-    EXPECT_TRUE(self.inner->takes(Place::reference));
+    EXPECT_FALSE(self.transport->takes(Place::host));
+    EXPECT_FALSE(self.transport->takes(lab::kReference));
+    EXPECT_TRUE(self.inner->takes(Place::host));
+    EXPECT_TRUE(self.inner->takes(lab::kReference));
     EXPECT_EQ(self.transport->sizes_travel(), self.inner->sizes_travel());
     EXPECT_EQ(self.transport->node(), self.inner->node());
     EXPECT_EQ(self.transport->allows_threads(), self.inner->allows_threads());
     EXPECT_EQ(self.transport->native_all_reduce(), self.inner->native_all_reduce());
-    EXPECT_EQ(&comm::MemoryAdapter(*self.inner, Place::cpu).transport(), self.inner.get());
+    EXPECT_EQ(&comm::MemoryAdapter(*self.inner, Place::host).transport(), self.inner.get());
     EXPECT_TRUE(comm::MemoryAdapter(*self.inner, Place::cuda).transport().takes(Place::cuda));
     EXPECT_THAT([&] { (void)comm::staged(*self.transport); },
                 ThrowsMessage<UsageError>(HasSubstr("host memory")));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/targets.hpp"
@@ -14,7 +15,7 @@ void for_each_body(const std::function<void(const Exec& exec)>& body) {
   Workspace workspace;
   {
     SCOPED_TRACE("reference");
-    body({.place = Place::reference, .workspace = &workspace});
+    body({.place = lab::kReference, .workspace = &workspace});
   }
   const auto with_threads = [&] {
     for (const int threads : {1, 2, 3}) {

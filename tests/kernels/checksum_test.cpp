@@ -13,6 +13,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/answers.hpp"
 #include "tests/kernels/cases/checksum_cases.hpp"
@@ -44,7 +45,7 @@ TEST(Checksum, EqualsReferenceAtAnyLength) {
     }
     return all;
   };
-  const auto expected = sums_of({.place = Place::reference}, messages(words));
+  const auto expected = sums_of({.place = lab::kReference}, messages(words));
   for_each_body([&](const Exec& exec) {
     OnPlace<std::uint64_t> there(exec, words);
     EXPECT_EQ(sums_of(exec, messages(there.span())), expected);

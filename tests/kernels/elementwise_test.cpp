@@ -10,6 +10,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/residual_add.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/answers.hpp"
 #include "tests/kernels/cases/elementwise_cases.hpp"
 #include "tests/kernels/float_modes.hpp"
@@ -19,7 +20,7 @@
 namespace winnow::tests {
 namespace {
 
-constexpr Exec kReference{.place = Place::reference};
+const Exec kReference{.place = lab::kReference};
 
 template <class Body>
 void for_each_size(const Body& body) {
@@ -113,7 +114,7 @@ TEST(LookAhead, OfMuchEqualsReferenceAtAnyAlignment) {
 // A fused multiply-add would leave -2^-46 where the two roundings leave 0.
 TEST(LookAhead, RoundsTheShareOfTheResidualAndThenTheDifference) {
   const std::vector<float> weights = {3, -1, 1 + 0x1p-22f}, residual = {0.5f, 2, 1 + 0x1p-23f};
-  for (const Place place : {Place::reference, Place::cpu}) {
+  for (const Place place : {lab::kReference, Place::host}) {
     std::vector<float> ahead(3);
     kernels::look_ahead({.place = place}, weights, residual, 2, ahead);
     EXPECT_EQ(ahead, (std::vector<float>{2, -5, -1}));
@@ -211,7 +212,7 @@ TEST(FloatMode, DenormalsCountAndTheCallersModeComesBack) {
   ASSERT_NE(bits_of(expected), bits_of(std::vector<float>(tiny.size())));
   for_each_target([&] {
     for (const int threads : {1, 2, 3}) {
-      for (const Place place : {Place::cpu, Place::reference}) {
+      for (const Place place : {Place::host, lab::kReference}) {
         std::vector<float> residual = tiny;
         const FlushToZero flush;
         const auto mode = FlushToZero::read();

@@ -9,6 +9,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/value_coding.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/cases/quantize_cases.hpp"
 #include "tests/kernels/inputs.hpp"
@@ -105,7 +106,7 @@ QuantizeState specified(const Step& step, QuantizeState state,
     }
     RandomKey of_owner = key;
     of_owner.stage += o;
-    kernels::quantize({.place = Place::reference}, step.format, of_owner, acc[o],
+    kernels::quantize({.place = lab::kReference}, step.format, of_owner, acc[o],
                       state.out[o].span());
     for (std::size_t i = 0; i < acc[o].size(); ++i) {
       if (residual[o][i] != nullptr) *residual[o][i] += acc[o][i];
@@ -305,7 +306,7 @@ TEST(FeedbackQuantize, ACallInMemoryIsReadByEachStep) {
 TEST(FeedbackQuantize, TakesNoMemoryPastTheFirstStep) {
   const Step step{{.at = {{0, 20'000}}, .count = 20'000}, all_formats().back()};
   for_each_body([&](const Exec& exec) {
-    if (exec.place == Place::reference) return;
+    if (exec.place == lab::kReference) return;
     Workspace workspace;
     Exec own = exec;
     own.workspace = &workspace;

@@ -17,6 +17,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/elementwise.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/cases/select_cases.hpp"
 #include "tests/kernels/float_modes.hpp"
@@ -93,7 +94,7 @@ SelectOutcome run(const Exec& exec, const SelectStep& step, SelectBound& bound,
 
 /// The bodies that learn must have learnt `right`.
 void expect_learnt(const Exec& exec, const SelectBound& got, const SelectBound& right) {
-  if (exec.place == Place::reference) return;
+  if (exec.place == lab::kReference) return;
   EXPECT_EQ(got.bound, right.bound);
   EXPECT_EQ(got.margin, right.margin);
   EXPECT_EQ(got.k, right.k);
@@ -368,7 +369,7 @@ TEST(FeedbackSelectPasses, ABoundTooHighRepeatsThePassAndIsUnlearnt) {
       expect_equal(again, step.expected);
       EXPECT_GE(again.result.candidates, step.step.k);
       EXPECT_EQ(again.result.passes, 1u);
-      if (exec.place == Place::reference) return;
+      if (exec.place == lab::kReference) return;
       EXPECT_EQ(missed.result.passes, 2u);
       EXPECT_LT(missed.result.candidates, step.step.k);
       EXPECT_GT(missed.result.candidates, 0u);
@@ -395,7 +396,7 @@ TEST(FeedbackSelectPasses, APreconditionIsOfThePass) {
       for (const SelectStep& step : preconditioned_steps(input, count)) {
         SelectStep made = step;
         const kernels::Precondition by = made.precondition_by(made.moment);
-        kernels::precondition({.place = Place::reference}, made.gradient, made.residual, by);
+        kernels::precondition({.place = lab::kReference}, made.gradient, made.residual, by);
         made.precondition = {};
         const SelectOutcome expected = select_by_reference(made);
         for (const float carried : {0.0F, 0.01F, 1e9F}) {
@@ -448,7 +449,7 @@ TEST(FeedbackSelectPasses, MinusZeroSurvivesARepeatedPass) {
   for_each_body([&](const Exec& exec) {
     SelectBound bound{.bound = 1, .margin = 0, .k = 50};
     const SelectOutcome got = run(exec, step, bound);
-    EXPECT_EQ(got.result.passes, exec.place == Place::reference ? 1u : 2u);
+    EXPECT_EQ(got.result.passes, exec.place == lab::kReference ? 1u : 2u);
     expect_equal(got, expected);
   });
 }
@@ -462,7 +463,7 @@ TEST(FeedbackSelectPasses, SteadyStateTakesOnePassAndFewCandidates) {
   }
   const auto most = static_cast<double>(k) * (1.1 + 8 / std::sqrt(static_cast<double>(k)));
   for_each_body([&](const Exec& exec) {
-    if (exec.place == Place::reference) return;
+    if (exec.place == lab::kReference) return;
     SelectBound bound;
     std::vector<float> residual(count);
     for (std::uint32_t s = 0; s < kSteps; ++s) {
@@ -503,7 +504,7 @@ TEST(FeedbackSelectPasses, TheSampleCountsOnlyTheSide) {
       const SelectOutcome out = run(exec, step, bound);
       expect_equal(out, expected.expected);
       EXPECT_EQ(out.result.passes, 1u);
-      if (exec.place == Place::reference) return;
+      if (exec.place == lab::kReference) return;
       EXPECT_LT(out.result.candidates, 2 * step.k);
     });
   }
@@ -731,7 +732,7 @@ TEST(FeedbackSelectScratch, IsBounded) {
     for (const std::size_t count : {std::size_t{1000}, std::size_t{1} << 24}) {
       const std::size_t k = count / 1000, threads = static_cast<std::size_t>(exec.threads);
       const std::size_t elements =
-          exec.place == Place::reference ? count : std::min(count, threads * (2 * k + 4096));
+          exec.place == lab::kReference ? count : std::min(count, threads * (2 * k + 4096));
       const FeedbackSelectJob sizes = job_of(count, k);
       EXPECT_LE(kernels::feedback_select_scratch(exec, {&sizes, 1}),
                 elements * 8 + count / 256 + threads * 16384 + (std::size_t{512} << 10));

@@ -9,6 +9,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "lab/reference/place.hpp"
 #include "tests/kernels/cases/feedback_cases.hpp"
 #include "tests/kernels/targets.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr Place kHostPlaces[] = {Place::reference, Place::cpu};
+const Place kHostPlaces[] = {lab::kReference, Place::host};
 
 TEST(Feedback, EqualsReferenceOnEveryTarget) {
   for_each_target([] {

@@ -14,6 +14,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/arithmetic/half.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/answers.hpp"
 #include "tests/kernels/cases/elementwise_cases.hpp"
 #include "tests/kernels/inputs.hpp"
@@ -42,7 +43,7 @@ TEST(Half, WidensEveryNumberExactly) {
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
     std::vector<float> cpu(halves.size()), reference(halves.size());
     kernels::widen({.threads = 3}, type, halves, cpu);
-    kernels::widen({.place = Place::reference}, type, halves, reference);
+    kernels::widen({.place = lab::kReference}, type, halves, reference);
     EXPECT_TRUE(same_bits(cpu, reference));
     for (std::size_t i = 0; type == ElementType::fp16 && i < halves.size(); ++i) {
       const auto half = halves[i];
@@ -88,7 +89,7 @@ TEST(Half, KeepsRestsAsTheReference) {
 // What was given is delivered or kept: exactly below 2^29 of fp16, else to a float32's rounding.
 TEST(Half, RestsAreWhatIsMissing) {
   for (const float sum : {65520.0F, -70'000.5F, 1'000'000.25F, -0x1.fffffep28F, 0x1.2345p100F}) {
-    for (const Place place : {Place::cpu, Place::reference}) {
+    for (const Place place : {Place::host, lab::kReference}) {
       std::vector<float> sums = {sum}, residual = {0};
       std::uint32_t too_large = 0;
       kernels::keep_rest(
@@ -133,7 +134,7 @@ TEST(Half, OverflowsWhereItSaysSo) {
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
     const float limit = type == ElementType::bf16 ? kernels::kBf16Overflow : kernels::kFp16Overflow;
     const std::vector<float> below(100, std::nextafter(limit, 0.0f)), at(100, -limit);
-    for (const Place place : {Place::cpu, Place::reference}) {
+    for (const Place place : {Place::host, lab::kReference}) {
       std::vector<float> sums = below;
       EXPECT_TRUE(clip({.place = place}, type, sums));
       EXPECT_EQ(sums, below);
@@ -160,7 +161,7 @@ TEST(Half, EqualsReferenceOnAnyInput) {
       for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
         std::vector<std::uint16_t> cpu(count), reference(count);
         kernels::narrow({.threads = 3}, type, x, cpu);
-        kernels::narrow({.place = Place::reference}, type, x, reference);
+        kernels::narrow({.place = lab::kReference}, type, x, reference);
         EXPECT_EQ(cpu, reference) << input;
       }
     }

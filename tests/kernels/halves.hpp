@@ -8,6 +8,7 @@
 #include <winnow/elements.hpp>
 
 #include "kernels/half.hpp"
+#include "lab/reference/place.hpp"
 
 namespace winnow::tests {
 
@@ -18,7 +19,7 @@ inline constexpr ElementType kHalves[] = {ElementType::bf16, ElementType::fp16};
 /// None where the type is float32.
 inline std::vector<std::uint16_t> halves_of(ElementType type, std::span<const float> values) {
   std::vector<std::uint16_t> halves(type == ElementType::float32 ? 0 : values.size());
-  if (!halves.empty()) kernels::narrow({.place = Place::reference}, type, values, halves);
+  if (!halves.empty()) kernels::narrow({.place = lab::kReference}, type, values, halves);
   return halves;
 }
 
@@ -31,7 +32,7 @@ inline Elements gradient_of(ElementType type, std::span<float> values,
 /// Rounds the values to numbers that an element of the type has.
 inline void round_to(ElementType type, std::span<float> values) {
   if (type == ElementType::float32) return;
-  kernels::widen({.place = Place::reference}, type, halves_of(type, values), values);
+  kernels::widen({.place = lab::kReference}, type, halves_of(type, values), values);
 }
 
 }  // namespace winnow::tests

@@ -15,6 +15,7 @@
 
 #include "kernels/checksum.hpp"
 #include "kernels/seal.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/cases/message_header_cases.hpp"
 
@@ -61,7 +62,7 @@ TEST(MessageHeader, PaddingBecomesZero) {
       Header header = header_of(bytes);
       const std::uint64_t told = std::exchange(header.checksum, 0);
       std::memcpy(bytes.data(), &header, sizeof header);
-      EXPECT_EQ(told, checksum_of({.place = Place::reference}, bytes));
+      EXPECT_EQ(told, checksum_of({.place = lab::kReference}, bytes));
     }
   });
 }

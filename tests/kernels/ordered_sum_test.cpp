@@ -14,6 +14,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/around.hpp"
 #include "tests/kernels/cases/add_cases.hpp"
@@ -93,7 +94,7 @@ Sum sum_of(const Exec& exec, std::span<const SumList> lists, Range range, float 
 }
 
 Sum sum_by_reference(std::span<const SumList> lists, Range range, float factor) {
-  return sum_of({.place = Place::reference}, lists, range, factor, false);
+  return sum_of({.place = lab::kReference}, lists, range, factor, false);
 }
 
 /// Sums lists into zeros, over a range of their positions.
@@ -222,7 +223,7 @@ TEST(OrderedSum, OfManySumsEqualsReference) {
       for (const bool are_zero : {false, true}) {
         ManySums expected(are_zero ? 0.0F : 5.0F);
         const std::vector<SumList> lists = terms_for(expected, number, whole);
-        const TermsOnPlace by_reference({.place = Place::reference}, lists);
+        const TermsOnPlace by_reference({.place = lab::kReference}, lists);
         std::vector<float> before = expected.memory;
         const auto sum = [&](const Exec& exec, std::span<const kernels::PlacedSpan> spans,
                              const TermsOnPlace& terms, std::uint32_t* not_finite) {
@@ -233,7 +234,7 @@ TEST(OrderedSum, OfManySumsEqualsReference) {
                                       .sums_are_fed = are_zero});
         };
         std::uint32_t said = 0;
-        sum({.place = Place::reference}, expected.spans, by_reference, &said);
+        sum({.place = lab::kReference}, expected.spans, by_reference, &said);
         for_each_body([&](const Exec& exec) {
           SCOPED_TRACE(testing::Message() << number << " lists, " << whole << ", " << are_zero);
           const Workspace::Scope scope(kernels::scratch_of(exec));

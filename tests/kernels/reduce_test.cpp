@@ -13,6 +13,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/arithmetic/reduce.hpp"
+#include "lab/reference/place.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -136,13 +137,13 @@ void expect_equal_bodies() {
     for (const ReduceOp op :
          {ReduceOp::sum, ReduceOp::minimum, ReduceOp::maximum, ReduceOp::product}) {
       std::vector<T> expected = a;
-      kernels::reduce({.place = Place::reference}, op, expected, b);
+      kernels::reduce({.place = lab::kReference}, op, expected, b);
       for (const int threads : {1, 2, 3}) {
         std::vector<T> got = a;
         kernels::reduce({.threads = threads}, op, got, b);
         EXPECT_EQ(got, expected);
       }
-      kernels::average({.place = Place::reference}, expected, 3);
+      kernels::average({.place = lab::kReference}, expected, 3);
       std::vector<T> got = a;
       kernels::reduce({}, op, got, b);
       kernels::average({.threads = 3}, got, 3);

@@ -16,6 +16,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/cases/sums_cases.hpp"
 #include "tests/kernels/cases/terms_on_place.hpp"
@@ -252,7 +253,7 @@ TEST(SelectSumsBound, IsLearntSoThatTheNextStepReadsOnlyWhatMatters) {
     (void)on_host.select(kSelected, learnt[step + 1]);
   }
   for_each_body([&](const Exec& exec) {
-    if (exec.place == Place::reference) return;
+    if (exec.place == lab::kReference) return;
     SumsOnPlace sums(exec, job);
     SelectBound bound;
     for (std::size_t step = 0; step + 1 < learnt.size(); ++step) {
@@ -281,7 +282,7 @@ TEST(SelectSumsBound, AListThatIsReadAgainKeepsItsOwn) {
         const SumsOutcome got = sums.select(kSelected, bound, by, kAllRoom);
         expect_equal(got, expected);
         EXPECT_FALSE(got.result.overflow);
-        if (exec.place != Place::reference) {
+        if (exec.place != lab::kReference) {
           EXPECT_EQ(got.result.passes, by < 3 ? 1U : 2U);
         }
         bound.bound /= 2;

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/reference/select.hpp"
+#include "lab/reference/select.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/targets.hpp"
 

@@ -9,6 +9,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "lab/reference/place.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/supports.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 
 using namespace tests;
 
-constexpr Exec kReference{.place = Place::reference};
+const Exec kReference{.place = lab::kReference};
 
 std::vector<float> numbered(std::size_t count, float first) {
   std::vector<float> elements(count);
@@ -41,7 +42,7 @@ Placed placed(Support support, std::uint32_t count) {
 
 TEST(Take, MovesWhatStandsAtTheSupport) {
   const auto support = placed(Support::random, 40000);
-  for (const Place place : {Place::reference, Place::cpu}) {
+  for (const Place place : {lab::kReference, Place::host}) {
     auto elements = numbered(40000, 1);
     std::vector<float> value(support.index.size());
     take(Exec{.place = place, .threads = 3}, elements, support.base, support.index, value);
@@ -96,7 +97,7 @@ TEST(Put, EqualsReference) {
 // The elements have any bits, negative zeros and denormals among them.
 TEST(Put, UndoesATake) {
   const auto support = placed(Support::strided, 40001);
-  for (const Place place : {Place::reference, Place::cpu}) {
+  for (const Place place : {lab::kReference, Place::host}) {
     std::vector<float> elements(40001);
     for (std::uint32_t i = 0; i < elements.size(); ++i) {
       elements[i] = std::bit_cast<float>(i * 0x9e3779b9U & 0xff7fffffU);

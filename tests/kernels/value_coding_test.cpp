@@ -11,6 +11,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/answers.hpp"
 #include "tests/kernels/cases/check_cases.hpp"
@@ -26,7 +27,7 @@ using kernels::Rounding;
 using kernels::value_bytes;
 using kernels::ValueFormat;
 
-constexpr Exec kReference{.place = Place::reference};
+const Exec kReference{.place = lab::kReference};
 constexpr RandomKey kKey{.seed = 0x123456789abcdef0, .call = 9, .rank = 3, .stage = 70};
 
 enum Id { float32 = 1, bf16, fp16, int8, int4, sign, int2, fp8, mean };

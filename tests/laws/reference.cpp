@@ -8,6 +8,8 @@
 #include <functional>
 #include <numeric>
 
+#include "lab/reference/place.hpp"
+
 namespace winnow::tests {
 
 namespace {
@@ -171,7 +173,7 @@ std::vector<Reference::Entry> Reference::drawn(
 std::vector<Reference::Entry> Reference::code(std::vector<Entry>& entries, std::uint64_t rank,
                                               std::uint64_t stage) {
   Workspace workspace;
-  const Exec exec{.place = Place::reference, .workspace = &workspace};
+  const Exec exec{.place = lab::kReference, .workspace = &workspace};
   std::vector<float> values;
   for (const Entry& entry : entries) values.push_back(entry.value);
   std::vector<std::uint64_t> words(kernels::value_bytes(recipe_.value, values.size()) / 8);

@@ -30,7 +30,7 @@ cudaStream_t stream_of(const Exec& exec) {
 }
 
 bool is_collected(const Exec& exec) {
-  return exec.batch != nullptr && exec.batch->takes(exec);
+  return exec.launches != nullptr && exec.launches->takes(exec);
 }
 
 /// Runs `body` with a host Exec when the stream reaches it, if the condition then holds.
@@ -223,7 +223,7 @@ struct OnStream<operation> {
     static_assert((std::is_trivially_copyable_v<Held<std::decay_t<Args>>> && ...));
     if (!is_collected(exec)) return enqueue(exec, args...);
     const All held{Held<std::decay_t<Args>>(args)...};
-    exec.batch->add(&launch_all, std::as_bytes(std::span(&held, 1)));
+    exec.launches->add(&launch_all, std::as_bytes(std::span(&held, 1)));
   }
   static void launch_all(const Exec& exec, std::span<const std::byte> tasks) {
     launch(exec, [list = std::vector(tasks.begin(), tasks.end())](const Exec& host) {

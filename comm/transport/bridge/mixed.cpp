@@ -121,7 +121,7 @@ MixedTransport::MixedTransport(Own world, Own node, std::vector<Seat> seats)
     sizes_travel_ &= seats_[peer].sizes_travel != 0;
   }
   host_ = {.between = world_.get(),
-           .within = node_->takes(Place::cpu) ? node_.get() : world_.get()};
+           .within = node_->takes(Place::host) ? node_.get() : world_.get()};
   if (!node_->takes(Place::cuda)) return;
   if (!world_->takes(Place::cuda)) staged_ = comm::staged(*world_);
   device_ = {.between = staged_ == nullptr ? world_.get() : staged_.get(), .within = node_.get()};
@@ -261,7 +261,7 @@ std::vector<Seat> exchange_seats(Transport& world, const Transport& node, Deadli
 std::shared_ptr<Transport> mixed_transport(std::shared_ptr<Transport> world,
                                            std::shared_ptr<Transport> node, Deadline deadline) {
   WINNOW_EXPECTS(world != nullptr && node != nullptr, "mixed_transport needs two transports");
-  WINNOW_EXPECTS(world->takes(Place::cpu),
+  WINNOW_EXPECTS(world->takes(Place::host),
                  "mixed_transport: the world's transport must take host memory");
   Own between(std::move(world)), within(std::move(node));
   std::vector<Seat> seats = exchange_seats(*between.transport, *within.transport, deadline);

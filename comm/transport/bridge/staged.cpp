@@ -353,7 +353,7 @@ void StagedTransport::carry(const Collective& collective) {
 }  // namespace
 
 std::unique_ptr<Transport> staged(Transport& inner) {
-  WINNOW_EXPECTS(inner.takes(Place::cpu), "staged: the transport below must take host memory");
+  WINNOW_EXPECTS(inner.takes(Place::host), "staged: the transport below must take host memory");
   return std::make_unique<StagedTransport>(inner);
 }
 

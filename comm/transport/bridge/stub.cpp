@@ -10,7 +10,7 @@ namespace winnow::comm {
 namespace {
 
 [[noreturn]] void refuse() {
-  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::host");
 }
 
 }  // namespace

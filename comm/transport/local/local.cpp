@@ -285,7 +285,7 @@ void LocalTransport::copy(const Posted& posted, const Expected& place) {
     std::memcpy(place.buffer.data(), message.data(), message.size());
     return;
   }
-  if (theirs.place == Place::cuda) posted.start->written.hold_up(exec);
+  if (theirs.place == Place::cuda) posted.start->written.make_wait(exec);
   kernels::read(exec, place.buffer.first(message.size()), message);
 }
 

@@ -16,6 +16,7 @@
 
 #include "comm/transport/node/group.hpp"
 #include "kernels/reduce.hpp"
+#include "lab/reference/place.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -61,7 +62,7 @@ std::vector<float> in_rank_order(int ranks, int call, std::size_t count, ReduceO
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<float>& of_rank = rank == 0 ? all : next;
     for (std::size_t i = 0; i < count; ++i) of_rank[i] = number(rank, call, i);
-    if (rank > 0) kernels::reduce({.place = Place::reference}, op, all, next);
+    if (rank > 0) kernels::reduce({.place = lab::kReference}, op, all, next);
   }
   return all;
 }

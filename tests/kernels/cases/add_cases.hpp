@@ -13,6 +13,7 @@
 #include "kernels/half.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/value_coding.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/supports.hpp"
 #include "tests/kernels/value_formats.hpp"
@@ -46,8 +47,8 @@ inline SumList code(SumList list, const kernels::ValueFormat& format) {
   list.format = format;
   list.coded.resize(kernels::value_bytes(format, k) / 8);
   const auto bytes = std::as_writable_bytes(std::span(list.coded));
-  kernels::quantize({.place = Place::reference}, format, {}, list.value, bytes);
-  kernels::dequantize({.place = Place::reference}, format, k, bytes, 0, list.value);
+  kernels::quantize({.place = lab::kReference}, format, {}, list.value, bytes);
+  kernels::dequantize({.place = lab::kReference}, format, k, bytes, 0, list.value);
   return list;
 }
 
@@ -134,10 +135,10 @@ inline void expect_sums_equal_reference(std::span<const SumList> lists, std::uin
     // The output holds other values before.
     std::vector<float> got(count - begin, 5), expected = got;
     std::uint32_t not_finite = 0;
-    kernels::ordered_sum({.place = Place::reference}, {.terms = {terms},
-                                                       .sums = kernels::alone({expected, begin}),
-                                                       .factor = factor,
-                                                       .not_finite = &not_finite});
+    kernels::ordered_sum({.place = lab::kReference}, {.terms = {terms},
+                                                      .sums = kernels::alone({expected, begin}),
+                                                      .factor = factor,
+                                                      .not_finite = &not_finite});
     EXPECT_EQ(body(lists, begin, got, factor), not_finite == 0);
     EXPECT_TRUE(same_bits_or_nan(got, expected));
   }
@@ -176,7 +177,7 @@ inline void expect_half_sums_equal_rounded_ones(const HalfSumBody& body) {
             std::vector<float> wide(count - begin);
             const bool is_large = type == ElementType::bf16 && input == Input::normal && !whole;
             const float factor = is_large ? 2e38F : input == Input::cauchy ? 100.0F : 1.0F / 3;
-            const Exec reference{.place = Place::reference};
+            const Exec reference{.place = lab::kReference};
             const kernels::RestKeeper keeper{{2, count}, 1, 2};
             std::uint32_t not_finite = 0, too_large = 0;
             kernels::ordered_sum(reference, {.terms = {terms},

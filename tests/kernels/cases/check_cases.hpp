@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/arithmetic/value_layout.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/answers.hpp"
 #include "tests/kernels/value_formats.hpp"
 
@@ -28,7 +29,7 @@ using CheckBody =
 /// Sound messages, and these messages with one bit changed or with a code or a scale that no
 /// encoder writes. The body must accept exactly what the reference accepts.
 inline void expect_checks_equal_reference(const CheckBody& body) {
-  constexpr Exec kReference{.place = Place::reference};
+  const Exec kReference{.place = lab::kReference};
   for (const kernels::ValueFormat& format : all_formats()) {
     for (const std::size_t k : {0U, 1U, 15U, 64U, 129U, 1001U}) {
       SCOPED_TRACE(testing::Message() << name_of(format) << ", " << k << " values");
@@ -89,7 +90,7 @@ inline void expect_shared_check(
                              std::span<const kernels::CheckValuesJob>)>& body) {
   constexpr std::size_t kLengths[] = {1001, 0, 15, 4097, 33, 9001}, kDamaged = 3;
   constexpr std::size_t kMessages = std::size(kLengths);
-  constexpr Exec kReference{.place = Place::reference};
+  const Exec kReference{.place = lab::kReference};
   for (const kernels::ValueFormat& format : all_formats()) {
     SCOPED_TRACE(name_of(format));
     std::vector<Coded> coded;

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "lab/reference/place.hpp"
 #include "tests/kernels/answers.hpp"
 
 namespace winnow::tests {
@@ -38,7 +39,7 @@ inline void expect_lists_of_checksums_equal_reference(const ChecksumsBody& body)
     for (std::size_t m = 0; m < count; ++m) {
       const std::size_t words = m % 7 == 3 ? 0 : 5 * m % 97 + (m % 50 == 1 ? 5001 : 0);
       parts.push_back({8 * m, 4 * words});
-      expected.push_back(checksum_of({.place = Place::reference}, parts.back().of(memory)));
+      expected.push_back(checksum_of({.place = lab::kReference}, parts.back().of(memory)));
     }
     EXPECT_EQ(body(memory, parts), expected);
   }

@@ -27,6 +27,7 @@
 #include "kernels/half.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/take.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/answers.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/supports.hpp"
@@ -36,7 +37,7 @@ namespace winnow::tests {
 // Cases of operations on each element, or on each entry of a list, for bodies that run on a device
 // or on the model of one. A body must leave what the reference leaves.
 
-inline constexpr Exec kByReference{.place = Place::reference};
+inline const Exec kByReference{.place = lab::kReference};
 inline constexpr std::size_t kElementCounts[] = {0, 1, 3, 4, 5, 31, 33, 4095, 4097};
 
 /// Numbers that begin `offset` elements past a multiple of 16 bytes.

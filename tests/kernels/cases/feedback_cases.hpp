@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/feedback.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/around.hpp"
 #include "tests/kernels/cases/select_cases.hpp"
 #include "tests/kernels/inputs.hpp"
@@ -54,8 +55,8 @@ inline void expect_feedback_equals_reference(const FeedbackCase& c, FeedbackKind
     return std::span(all).subspan(kAround + c.into_offset, c.count);
   };
   body(span_of(got), std::span(from).subspan(c.from_offset), c.decay);
-  feedback_at({.place = Place::reference}, kind)(span_of(expected),
-                                                 std::span(from).subspan(c.from_offset), c.decay);
+  feedback_at({.place = lab::kReference}, kind)(span_of(expected),
+                                                std::span(from).subspan(c.from_offset), c.decay);
   EXPECT_TRUE(same_bits_or_nan(got, expected));
 }
 
@@ -80,7 +81,7 @@ inline void expect_keep_equals_reference(const KeepBody& body) {
              wide.precondition_by(kept.moment));
           return kept;
         };
-        const SelectOutcome got = keep(body), expected = keep(keep_at({.place = Place::reference}));
+        const SelectOutcome got = keep(body), expected = keep(keep_at({.place = lab::kReference}));
         EXPECT_TRUE(same_bits_or_nan(got.residual, expected.residual));
         EXPECT_TRUE(same_bits_or_nan(got.moment, expected.moment));
       }

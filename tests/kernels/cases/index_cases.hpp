@@ -15,6 +15,7 @@
 
 #include "compress/index_coding.hpp"
 #include "compress/message.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/supports.hpp"
 
 namespace winnow::tests {
@@ -63,7 +64,7 @@ inline bool decode_index(const Exec& exec, const compress::IndexCoding& coding, 
 
 inline AlignedBytes encode_by_reference(const compress::IndexCoding& coding, std::uint64_t count,
                                         std::span<const std::uint32_t> index) {
-  return encode_index({.place = Place::reference}, coding, count, index);
+  return encode_index({.place = lab::kReference}, coding, count, index);
 }
 
 inline void expect_round_trip(std::uint64_t count, const std::vector<std::uint32_t>& index,
@@ -131,7 +132,7 @@ inline void expect_refusals(std::uint64_t count, const std::vector<std::uint32_t
   std::vector<std::uint32_t> expected(index.size()), got(index.size());
   const auto expect_same_answer = [&](AlignedBytes& bytes) {
     const bool accepts =
-        decode_index({.place = Place::reference}, body.coding, count, bytes.span(), expected);
+        decode_index({.place = lab::kReference}, body.coding, count, bytes.span(), expected);
     EXPECT_EQ(body.decode(count, bytes.span(), got), accepts);
     if (accepts) {
       EXPECT_TRUE(got == expected);
@@ -218,7 +219,7 @@ inline void expect_shared_decode(
   for (std::size_t p = 0; p < kParts; ++p) {
     jobs.push_back({kCounts[p], parts[p].span(), decoded[p], &refused[p]});
   }
-  ASSERT_FALSE(decode_index({.place = Place::reference}, coding, kCounts[kDamaged],
+  ASSERT_FALSE(decode_index({.place = lab::kReference}, coding, kCounts[kDamaged],
                             parts[kDamaged].span(), decoded[kDamaged]));
   decode(jobs);
   for (std::size_t p = 0; p < kParts; ++p) {

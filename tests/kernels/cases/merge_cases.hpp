@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/merge.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/supports.hpp"
 
@@ -39,11 +40,11 @@ inline MergeList merge_by_reference(const MergeList& first, const MergeList& sec
   const std::size_t room = first.index.size() + second.index.size();
   MergeList out{std::vector<std::uint32_t>(room), std::vector<float>(room)};
   std::uint64_t size = 0;
-  kernels::merge({.place = Place::reference}, {.first = first.view(),
-                                               .second = second.view(),
-                                               .index = out.index,
-                                               .value = out.value,
-                                               .size = &size});
+  kernels::merge({.place = lab::kReference}, {.first = first.view(),
+                                              .second = second.view(),
+                                              .index = out.index,
+                                              .value = out.value,
+                                              .size = &size});
   out.index.resize(size);
   out.value.resize(size);
   return out;

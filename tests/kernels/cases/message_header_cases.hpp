@@ -17,6 +17,7 @@
 
 #include "compress/message.hpp"
 #include "kernels/message_header.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/compress/messages.hpp"
 #include "tests/kernels/cases/seal_cases.hpp"
 
@@ -107,7 +108,7 @@ struct CheckCase {
   std::uint32_t status = 0;                                  ///< the expected one
 
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(message)); }
-  std::uint64_t sum() const { return checksum_of({.place = Place::reference}, bytes()); }
+  std::uint64_t sum() const { return checksum_of({.place = lab::kReference}, bytes()); }
 };
 
 /// Cases with each bit of a sealed message's header changed, and the first bits behind it: as

@@ -15,6 +15,7 @@
 #include "kernels/arithmetic/partition.hpp"
 #include "kernels/half.hpp"
 #include "kernels/terms.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/cases/add_cases.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/supports.hpp"
@@ -139,7 +140,7 @@ struct HalfPieces {
   HalfPieces(ElementType type, const std::vector<OwnedPiece>& pieces) {
     for (const OwnedPiece& piece : pieces) {
       auto& half = halves.emplace_back(piece.elements.size());
-      kernels::narrow({.place = Place::reference}, type, piece.elements, half);
+      kernels::narrow({.place = lab::kReference}, type, piece.elements, half);
     }
     for (std::size_t p = 0; p < pieces.size(); ++p) {
       spans.push_back({{halves[p].data(), halves[p].size(), type}, pieces[p].base});
@@ -165,12 +166,12 @@ inline Said clip_by_definition(ElementType type, std::vector<OwnedPiece>& sums,
   Said said{};
   for (std::size_t p = 0; p < sums.size(); ++p) {
     std::uint32_t too_large = 0;
-    kernels::keep_rest({.place = Place::reference}, {.type = type,
-                                                     .sums = sums[p].elements,
-                                                     .residual = residuals[p].elements,
-                                                     .base = sums[p].base,
-                                                     .keeper = keeper,
-                                                     .too_large = &too_large});
+    kernels::keep_rest({.place = lab::kReference}, {.type = type,
+                                                    .sums = sums[p].elements,
+                                                    .residual = residuals[p].elements,
+                                                    .base = sums[p].base,
+                                                    .keeper = keeper,
+                                                    .too_large = &too_large});
     said.too_large = said.too_large || too_large != 0;
     for (const float sum : sums[p].elements)
       said.not_finite = said.not_finite || !std::isfinite(sum);
@@ -194,7 +195,7 @@ inline void expect_halves_written(const HalfWriteBody& body) {
           HalfPieces got(type, pieces);
           std::vector<OwnedPiece> wide = pieces, kept = pieces, expected_kept = pieces;
           for (std::size_t p = 0; p < pieces.size(); ++p) {
-            kernels::widen({.place = Place::reference}, type, got.halves[p], wide[p].elements);
+            kernels::widen({.place = lab::kReference}, type, got.halves[p], wide[p].elements);
           }
           (void)move_by_definition(c, wide);
           const kernels::RestKeeper keeper{{2, kCount}, 1, 2};

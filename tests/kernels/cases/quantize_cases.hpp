@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/value_coding.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/halves.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/value_formats.hpp"
@@ -84,7 +85,7 @@ inline void quantize_by_reference_with(const kernels::RandomKey& key, const Quan
                                        QuantizeState& state) {
   Workspace workspace;
   const auto pieces = state.pieces(c);
-  const Exec exec{.place = Place::reference, .workspace = &workspace};
+  const Exec exec{.place = lab::kReference, .workspace = &workspace};
   const auto messages = state.messages();
   std::uint32_t not_finite = 0;
   kernels::feedback_quantize(exec, {.pieces = kernels::place<kernels::FeedbackPiece>(exec, pieces),

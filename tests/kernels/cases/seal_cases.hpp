@@ -14,6 +14,7 @@
 
 #include "compress/message.hpp"
 #include "kernels/seal.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/answers.hpp"
 
 namespace winnow::tests {
@@ -43,7 +44,7 @@ inline void seal_indices(std::span<std::byte> index_part, const SealIndicesBody&
   std::uint64_t told = 0;
   std::ranges::copy(checksum_in(written), std::as_writable_bytes(std::span(&told, 1)).begin());
   std::ranges::fill(checksum_in(written), std::byte{0});
-  EXPECT_EQ(told, checksum_of({.place = Place::reference}, message));
+  EXPECT_EQ(told, checksum_of({.place = lab::kReference}, message));
   std::ranges::fill(checksum_in(std::span(header)), std::byte{0});
   EXPECT_TRUE(std::ranges::equal(written, header));
   EXPECT_TRUE(std::ranges::all_of(message.last(kValueBytes),

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/feedback_select.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/halves.hpp"
 #include "tests/kernels/inputs.hpp"
 
@@ -123,7 +124,7 @@ inline SelectOutcome select_by_reference(const SelectStep& step) {
                                        .state = &unused,
                                        .result = &out.result,
                                        .side = step.side};
-  kernels::feedback_select({.place = Place::reference, .workspace = &workspace}, {&job, 1});
+  kernels::feedback_select({.place = lab::kReference, .workspace = &workspace}, {&job, 1});
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/select_sums.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/kernels/inputs.hpp"
 
 namespace winnow::tests {
@@ -121,7 +122,7 @@ struct SumsOutcome {
 /// Runs select_sums by the reference body, which needs no list.
 inline SumsOutcome select_sums_by_reference(const SumsJob& job, std::size_t k) {
   Workspace workspace;
-  const Exec exec{.place = Place::reference, .workspace = &workspace};
+  const Exec exec{.place = lab::kReference, .workspace = &workspace};
   const auto terms = job.terms();
   const kernels::SelectResult fed{};
   kernels::SelectBound unused;
@@ -143,7 +144,7 @@ inline SumsOutcome select_sums_by_reference(const SumsJob& job, std::size_t k) {
 /// Runs keep_sums by the reference body: it keeps all sums that reach a bound.
 inline SumsOutcome keep_sums_by_reference(const SumsJob& job, float bound) {
   Workspace workspace;
-  const Exec exec{.place = Place::reference, .workspace = &workspace};
+  const Exec exec{.place = lab::kReference, .workspace = &workspace};
   const auto terms = job.terms();
   OwnList list(job, bound, job.count());
   const kernels::SelectResult fed = list.said();

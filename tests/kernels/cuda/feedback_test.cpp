@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/harness/on_device.hpp"
@@ -47,8 +48,8 @@ TEST_F(FeedbackOnDevice, AGraphReplays) {
     std::vector<float> host = make_input(Input::normal, kCount, seed);
     gradient.upload(host, stream);
     graph.launch(stream);
-    kernels::feedback_keep({.place = Place::reference}, left, host, 0.9F, {});
-    kernels::feedback_add({.place = Place::reference}, host, left, 0.9F);
+    kernels::feedback_keep({.place = lab::kReference}, left, host, 0.9F, {});
+    kernels::feedback_add({.place = lab::kReference}, host, left, 0.9F);
     EXPECT_TRUE(same_bits(residual.download(stream), left));
     EXPECT_TRUE(same_bits(gradient.download(stream), host));
   }

@@ -10,6 +10,7 @@
 #include "kernels/index_coding.hpp"
 #include "kernels/seal.hpp"
 #include "kernels/value_coding.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/kernels/cases/index_cases.hpp"
@@ -129,7 +130,7 @@ TEST_F(MessagesOnDevice, MessagesShareLaunches) {
       SCOPED_TRACE(testing::Message() << name_of(format) << ", " << k << " values");
       Coded coded(format, k);
       std::vector<float> values = make_values(Values::cauchy, k, 1);
-      kernels::quantize({.place = Place::reference}, format, {}, values, coded.span());
+      kernels::quantize({.place = lab::kReference}, format, {}, values, coded.span());
       const DeviceArray<std::byte> there(coded.span().size());
       there.upload(coded.span(), stream);
       const std::vector<kernels::CheckValuesJob> jobs(kMost, {k, there.span(), refused.data()});

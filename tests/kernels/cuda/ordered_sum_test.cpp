@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/kernels/cases/add_cases.hpp"
@@ -37,7 +38,7 @@ TEST_F(SumsOnDevice, AGraphSums) {
   std::vector<kernels::Term> decoded;
   for (const SumList& list : lists) decoded.push_back({.index = list.index, .value = list.value});
   std::vector<float> expected(10'000);
-  kernels::ordered_sum({.place = Place::reference},
+  kernels::ordered_sum({.place = lab::kReference},
                        {.terms = {decoded}, .sums = kernels::alone({expected})});
   for (int replay = 0; replay < 2; ++replay) {
     graph.launch(stream);

@@ -13,6 +13,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/residual_add.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/harness/device.hpp"
 
 namespace winnow {
@@ -76,7 +77,7 @@ class ResidualAddOnDevice : public DeviceTest {
                           device_gradient.span().subspan(c.gradient_offset));
     const std::vector<float> actual = device_residual.download(stream);
 
-    kernels::residual_add(Exec{.place = Place::reference},
+    kernels::residual_add(Exec{.place = lab::kReference},
                           std::span(residual).subspan(before, c.count),
                           std::span(gradient).subspan(c.gradient_offset));
     const Bits expected_bits = bits_of(residual), actual_bits = bits_of(actual);

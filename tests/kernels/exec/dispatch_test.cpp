@@ -12,13 +12,14 @@
 #include <winnow/error.hpp>
 
 #include "kernels/dispatch/bodies.hpp"
+#include "lab/reference/place.hpp"
 
 namespace winnow::tests {
 namespace {
 
 TEST(Dispatch, ConditionsHoldOnTheHostToo) {
   std::array<std::uint32_t, 2> words{0, 3};
-  for (const Place place : {Place::reference, Place::cpu}) {
+  for (const Place place : {lab::kReference, Place::host}) {
     for (const bool any : {true, false}) {
       for (const std::uint32_t count : {1U, 2U}) {
         std::vector<float> elements{1, 2};

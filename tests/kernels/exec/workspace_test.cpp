@@ -18,6 +18,7 @@
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/host_memory.hpp"
+#include "lab/reference/place.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -255,7 +256,7 @@ TEST(WorkspaceSource, OfADeviceIsNoneForLists) {
   std::vector<float> elements(3, 1);
   const auto refuses =
       testing::ThrowsMessage<UsageError>(testing::HasSubstr("Exec::workspace must be of the host"));
-  for (const Place place : {Place::cpu, Place::reference, Place::cuda}) {
+  for (const Place place : {Place::host, lab::kReference, Place::cuda}) {
     EXPECT_THAT([&] { kernels::scale({.place = place, .workspace = &device}, elements, 2); },
                 refuses);
   }

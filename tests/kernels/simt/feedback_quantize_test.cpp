@@ -9,6 +9,7 @@
 #include "kernels/cuda/check_values.cuh"
 #include "kernels/cuda/dequantize.cuh"
 #include "kernels/cuda/quantize_plan.hpp"
+#include "lab/reference/place.hpp"
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/cases/check_cases.hpp"
 #include "tests/kernels/cases/quantize_cases.hpp"
@@ -137,10 +138,10 @@ TEST_P(FeedbackQuantizeOnModel, DequantizeEqualsReference) {
       SCOPED_TRACE(testing::Message() << name_of(format) << ", " << count << " values");
       std::vector<float> values = make_values(Values::cauchy, count, 3);
       Coded coded(format, count);
-      kernels::quantize({.place = Place::reference}, format, kQuantizeKey, values, coded.span());
+      kernels::quantize({.place = lab::kReference}, format, kQuantizeKey, values, coded.span());
       for (const std::size_t begin : {std::size_t{0}, count / 3}) {
         std::vector<float> expected(count - begin), got(count - begin + begin % 4);
-        kernels::dequantize({.place = Place::reference}, format, count, coded.span(), begin,
+        kernels::dequantize({.place = lab::kReference}, format, count, coded.span(), begin,
                             expected);
         const std::span<float> out = std::span(got).subspan(begin % 4);
         machine_.launch<kernels::cuda::Dequantize>(

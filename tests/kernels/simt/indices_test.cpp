@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/cases/index_cases.hpp"
 #include "tests/kernels/cases/seal_cases.hpp"
@@ -130,7 +131,7 @@ TEST_P(IndicesOnModel, DrawsShareALaunch) {
       machine_, std::span<const DecodeJob>(jobs), [](const DecodeJob& job) {
         return kernels::cuda::SeededTask{job.count, job.index.size(), job.index.data(), job.key};
       });
-  kernels::seeded_decode({.place = Place::reference}, reference);
+  kernels::seeded_decode({.place = lab::kReference}, reference);
   EXPECT_TRUE(got == expected);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/reference/place.hpp"
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/cases/add_cases.hpp"
 #include "tests/model/in_a_child.hpp"
@@ -100,7 +101,7 @@ TEST_P(SumsOnModel, ManySumsAreOneLaunch) {
     const std::vector<SumList> lists = terms_for(expected, 2, whole);
     std::vector<kernels::Term> terms;
     for (const SumList& list : lists) terms.push_back(list.term());
-    kernels::ordered_sum({.place = Place::reference},
+    kernels::ordered_sum({.place = lab::kReference},
                          {.terms = {terms}, .sums = {expected.spans, {}}, .factor = 1.0F / 3});
     sum_on(machine_, whole ? 1 : 7, lists, {got.spans, got.spans.data()}, 1.0F / 3);
     EXPECT_TRUE(same_bits(got.memory, expected.memory));

@@ -1,22 +1,14 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/reference/index_coding.hpp"
+#include "kernels/cpu/index_coding.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-namespace winnow::kernels::reference {
+namespace winnow::kernels::cpu {
 
 namespace {
-
-bool bit(std::span<const std::byte> bytes, std::uint64_t place) {
-  return (bytes[place / 8] >> (place % 8) & std::byte{1}) != std::byte{0};
-}
-
-void set_bit(std::span<std::byte> bytes, std::uint64_t place) {
-  bytes[place / 8] |= std::byte{1} << (place % 8);
-}
 
 bool read_raw32(const DecodeJob& job) {
   const auto [count, in, index, refused, key] = job;
@@ -30,28 +22,6 @@ bool read_raw32(const DecodeJob& job) {
   }
   return sound &&
          std::ranges::all_of(in.subspan(used), [](std::byte b) { return b == std::byte{}; });
-}
-
-bool read_eliasfano(const DecodeJob& job) {
-  const auto [count, in, index, refused, key] = job;
-  const EliasFanoShape shape = eliasfano_shape(count, index.size());
-  const std::uint32_t l = shape.low_bits;
-  const auto low = in.first(shape.low_bytes), high = in.subspan(shape.low_bytes);
-  std::uint64_t i = 0;
-  for (std::uint64_t place = 0; place < 8 * high.size(); ++place) {
-    if (!bit(high, place)) continue;
-    if (i == index.size()) return false;
-    std::uint64_t position = (place - i) << l;
-    for (std::uint32_t b = 0; b < l; ++b) position |= std::uint64_t{bit(low, i * l + b)} << b;
-    if (position >= count) return false;
-    if (i > 0 && position <= index[i - 1]) return false;
-    index[i++] = static_cast<std::uint32_t>(position);
-  }
-  if (i != index.size()) return false;
-  for (std::uint64_t place = i * l; place < 8 * low.size(); ++place) {
-    if (bit(low, place)) return false;
-  }
-  return true;
 }
 
 bool read_bitmap(const DecodeJob& job) {
@@ -83,19 +53,6 @@ void encode_raw32(std::span<const std::uint32_t> index, std::span<std::byte> out
   std::fill(out.begin() + static_cast<std::ptrdiff_t>(used.size()), out.end(), std::byte{0});
 }
 
-void encode_eliasfano(const EliasFanoShape& shape, std::span<const std::uint32_t> index,
-                      std::span<std::byte> out) {
-  const std::uint32_t l = shape.low_bits;
-  const auto low = out.first(shape.low_bytes), high = out.subspan(shape.low_bytes);
-  std::fill(out.begin(), out.end(), std::byte{0});
-  for (std::uint64_t i = 0; i < index.size(); ++i) {
-    for (std::uint32_t b = 0; b < l; ++b) {
-      if ((index[i] >> b & 1) != 0) set_bit(low, i * l + b);
-    }
-    set_bit(high, (index[i] >> l) + i);
-  }
-}
-
 void encode_bitmap(std::span<const std::uint32_t> index, std::span<std::byte> out) {
   std::ranges::fill(out, std::byte{0});
   for (const std::uint32_t position : index) {
@@ -105,10 +62,6 @@ void encode_bitmap(std::span<const std::uint32_t> index, std::span<std::byte> ou
 
 void raw32_decode(const Exec&, std::span<const DecodeJob> jobs) {
   decode_all(jobs, read_raw32);
-}
-
-void eliasfano_decode(const Exec&, std::span<const DecodeJob> jobs) {
-  decode_all(jobs, read_eliasfano);
 }
 
 void bitmap_decode(const Exec&, std::span<const DecodeJob> jobs) {
@@ -123,4 +76,4 @@ void seeded_decode(const Exec&, std::span<const DecodeJob> jobs) {
   }
 }
 
-}  // namespace winnow::kernels::reference
+}  // namespace winnow::kernels::cpu

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/reference/select.hpp"
+#include "lab/reference/select.hpp"
 
 namespace winnow::kernels::reference {
 

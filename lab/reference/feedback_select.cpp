@@ -9,7 +9,7 @@
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/exec/place_memory.hpp"
-#include "kernels/reference/select.hpp"
+#include "lab/reference/select.hpp"
 
 namespace winnow::kernels::reference {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace winnow::kernels::reference {
+namespace winnow::kernels::cpu {
 
 void end_call(const Exec&, const CallEnd& end) {
   const CallStatus status = *end.status;
@@ -23,4 +23,4 @@ void end_call(const Exec&, const CallEnd& end) {
   report.done = std::max(report.done, end.number + 1);
 }
 
-}  // namespace winnow::kernels::reference
+}  // namespace winnow::kernels::cpu

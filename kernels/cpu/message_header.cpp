@@ -7,7 +7,7 @@
 
 #include "kernels/arithmetic/checksum.hpp"
 
-namespace winnow::kernels::reference {
+namespace winnow::kernels::cpu {
 
 namespace {
 
@@ -69,4 +69,4 @@ void judge_messages(const Exec&, const JudgeMessagesJob& job) {
   }
 }
 
-}  // namespace winnow::kernels::reference
+}  // namespace winnow::kernels::cpu

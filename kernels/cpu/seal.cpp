@@ -1,15 +1,15 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/reference/seal.hpp"
+#include "kernels/cpu/seal.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/checksum.hpp"
+#include "kernels/cpu/index_coding.hpp"
 #include "kernels/index_coding.hpp"
-#include "kernels/reference/index_coding.hpp"
 
-namespace winnow::kernels::reference {
+namespace winnow::kernels::cpu {
 
 namespace {
 
@@ -47,18 +47,12 @@ void seal(const Exec& exec, const SealJob& job) {
 
 void seal_raw32(const Exec& exec, const SealJob& job) {
   encode_raw32(job.index, job.message.subspan(kHeaderBytes, raw32_bytes(job.index.size())));
-  reference::seal(exec, job);
-}
-
-void seal_eliasfano(const Exec& exec, const SealJob& job) {
-  const EliasFanoShape shape = eliasfano_shape(job.count, job.index.size());
-  encode_eliasfano(shape, job.index, job.message.subspan(kHeaderBytes, shape.bytes()));
-  reference::seal(exec, job);
+  cpu::seal(exec, job);
 }
 
 void seal_bitmap(const Exec& exec, const SealJob& job) {
   encode_bitmap(job.index, job.message.subspan(kHeaderBytes, bitmap_bytes(job.count)));
-  reference::seal(exec, job);
+  cpu::seal(exec, job);
 }
 
-}  // namespace winnow::kernels::reference
+}  // namespace winnow::kernels::cpu

@@ -6,9 +6,9 @@
 
 #include "kernels/seal.hpp"
 
-namespace winnow::kernels::reference {
+namespace winnow::kernels::cpu {
 
 /// Writes all but the index part: what bodies of the host do when that is written.
 void seal(const Exec& exec, const SealJob& job);
 
-}  // namespace winnow::kernels::reference
+}  // namespace winnow::kernels::cpu

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace winnow::kernels::reference {
+namespace winnow::kernels::cpu {
 
 /// Replaces coded lists by decoded ones.
 void place_terms(const Exec& exec, PlacedTerms& terms, std::uint64_t most) {
@@ -23,4 +23,4 @@ void place_terms(const Exec& exec, PlacedTerms& terms, std::uint64_t most) {
   terms.host = decoded;
 }
 
-}  // namespace winnow::kernels::reference
+}  // namespace winnow::kernels::cpu
