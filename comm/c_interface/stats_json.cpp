@@ -7,6 +7,9 @@
 #include <cmath>
 #include <concepts>
 #include <string_view>
+#include <variant>
+
+#include "comm/stats/fields.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -71,29 +74,11 @@ class Object {
 
 void append(std::string& json, const Stats& stats) {
   Object object(json);
-  object.add("calls", stats.calls);
-  object.add("schedule", std::string_view(stats.schedule));
-  object.add("reason", std::string_view(stats.reason));
-  object.add("coding", std::string_view(stats.coding));
-  object.add("count", stats.count);
-  object.add("kept", stats.kept);
-  object.add("wire_bytes", stats.wire_bytes);
-  object.add("network_bytes", stats.network_bytes);
-  object.add("dense_wire_bytes", stats.dense_wire_bytes);
-  object.add("select_seconds", stats.select_seconds);
-  object.add("encode_seconds", stats.encode_seconds);
-  object.add("exchange_seconds", stats.exchange_seconds);
-  object.add("wait_seconds", stats.wait_seconds);
-  object.add("add_seconds", stats.add_seconds);
-  object.add("poisoned", stats.poisoned);
-  object.add("clipped", stats.clipped);
-  object.add("allocations", stats.allocations);
-  object.add("measured", stats.measured);
-  object.add("nonzero", stats.nonzero);
-  object.add("digest", stats.digest);
-  object.add("residual_norm", stats.residual_norm);
+  for (const StatsField& field : kStatsFields) {
+    object.begin(field.name);
+    std::visit([&](auto value) { append(json, stats.*value); }, field.value);
+  }
   object.add("density_after", stats.density_after());
-  object.add("dense_seconds", stats.dense_seconds);
 }
 
 }  // namespace

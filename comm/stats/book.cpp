@@ -3,39 +3,27 @@
 #include "comm/stats/book.hpp"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <utility>
+#include <variant>
 
 #include "comm/plan/hash.hpp"
+#include "comm/stats/fields.hpp"
 
 namespace winnow::comm {
 namespace {
 
-constexpr std::array kStages = {&Stats::select_seconds, &Stats::encode_seconds,
-                                &Stats::exchange_seconds, &Stats::wait_seconds,
-                                &Stats::add_seconds};
-
 void accumulate_numbers(Stats& totals, const Stats& call) {
-  totals.calls += call.calls;
-  totals.count += call.count;
-  totals.kept += call.kept;
-  totals.wire_bytes += call.wire_bytes;
-  totals.network_bytes += call.network_bytes;
-  totals.dense_wire_bytes += call.dense_wire_bytes;
-  for (double Stats::*const seconds : kStages) totals.*seconds += call.*seconds;
-  totals.poisoned += call.poisoned;
-  totals.clipped += call.clipped;
-  totals.allocations += call.allocations;
-  totals.measured += call.measured;
-  totals.nonzero += call.nonzero;
+  for (const StatsField& field : kStatsFields) {
+    if (!field.adds_up) continue;
+    std::visit([&](auto value) { totals.*value += call.*value; }, field.value);
+  }
   if (totals.digest == 0) {
     totals.digest = call.digest;
   } else {
     totals.digest = Hash().add(totals.digest).add(call.digest).value();
   }
   totals.residual_norm = call.residual_norm;
-  totals.dense_seconds += call.dense_seconds;
 }
 
 void accumulate(Stats& totals, const Stats& call) {
@@ -143,15 +131,15 @@ void StatsBook::finish(const Bucket& bucket, std::uint64_t allocated) {
 }
 
 void StatsBook::forget_times() {
-  for (double Stats::*const seconds : kStages) call_.*seconds = 0;
+  for (const StatsStage& stage : kStages) call_.*stage.seconds = 0;
 }
 
 void StatsBook::add_time(const kernels::StreamClock::Name& call, const double* stage,
                          double seconds) {
-  const auto found =
-      std::ranges::find_if(kStages, [&](double Stats::*known) { return &(call_.*known) == stage; });
+  const auto found = std::ranges::find(
+      kStages, stage, [&](const StatsStage& known) { return &(call_.*known.seconds); });
   if (found == kStages.end()) return;
-  double Stats::*const which = *found;
+  double Stats::*const which = found->seconds;
   const std::lock_guard lock(mutex_);
   Stats& bucket = buckets_[call.bucket].totals;
   bucket.*which += seconds;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <ostream>
 
+#include "comm/stats/fields.hpp"
 #include "comm/stats/table.hpp"
 
 namespace winnow::comm {
@@ -57,11 +58,12 @@ void DebugLog::call(std::uint64_t number, const BucketStats& bucket, const Stats
   begin().add("call ").add(number).add(", bucket ");
   append_label(line_, bucket);
   add(": ").add(call.kept).add(" of ").add(call.count).add(" elements kept, ");
-  add(call.wire_bytes).add(" bytes sent; ms: select ").milliseconds(call.select_seconds);
-  add(", encode ").milliseconds(call.encode_seconds);
-  add(", exchange ").milliseconds(call.exchange_seconds);
-  add(", wait ").milliseconds(call.wait_seconds);
-  add(", add ").milliseconds(call.add_seconds);
+  add(call.wire_bytes).add(" bytes sent; ms: ");
+  std::string_view comma;
+  for (const StatsStage& stage : kStages) {
+    add(comma).add(stage.name).add(" ").milliseconds(call.*stage.seconds);
+    comma = ", ";
+  }
   if (call.poisoned > 0) add("; poisoned");
   if (call.clipped > 0) add("; clipped");
   if (call.digest != 0) add("; digest ").add(call.digest, 16);

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/stats/fields.hpp"
+
 namespace winnow::comm {
 namespace {
 
@@ -38,16 +40,16 @@ std::string or_dash(const std::string& text) {
 }
 
 Row head(bool measured) {
-  Row row = {"bucket",     "schedule",     "coding",   "count",     "calls",     "kept",
-             "bytes/call", "network/call", "saved",    "select ms", "encode ms", "exchange ms",
-             "wait ms",    "add ms",       "poisoned", "clipped"};
+  Row row = {"bucket", "schedule",   "coding",       "count", "calls",
+             "kept",   "bytes/call", "network/call", "saved"};
+  for (const StatsStage& stage : kStages) row.push_back(std::string(stage.name) + " ms");
+  row.insert(row.end(), {"poisoned", "clipped"});
   if (measured) row.insert(row.end(), {"density", "residual", "digest"});
   return row;
 }
 
 /// A row for `stats`, per call where that makes sense.
 Row row_of(std::string label, std::uint64_t count, const Stats& stats, bool measured) {
-  const auto ms = [&](double seconds) { return ratio(1000 * seconds, stats.calls, 3); };
   Row row = {
       std::move(label),
       or_dash(stats.schedule),
@@ -58,14 +60,10 @@ Row row_of(std::string label, std::uint64_t count, const Stats& stats, bool meas
       ratio(static_cast<double>(stats.wire_bytes), stats.calls, 0),
       ratio(static_cast<double>(stats.network_bytes), stats.calls, 0),
       ratio(static_cast<double>(stats.dense_wire_bytes), stats.wire_bytes, 1, "x"),
-      ms(stats.select_seconds),
-      ms(stats.encode_seconds),
-      ms(stats.exchange_seconds),
-      ms(stats.wait_seconds),
-      ms(stats.add_seconds),
-      std::to_string(stats.poisoned),
-      std::to_string(stats.clipped),
   };
+  for (const StatsStage& stage : kStages)
+    row.push_back(ratio(1000 * (stats.*stage.seconds), stats.calls, 3));
+  row.insert(row.end(), {std::to_string(stats.poisoned), std::to_string(stats.clipped)});
   if (!measured) return row;
   const double norm = stats.residual_norm;
   const auto digest = static_cast<unsigned long long>(stats.digest);
