@@ -55,7 +55,7 @@ AllReducer::Impl::Impl(const std::shared_ptr<comm::Setup>& made)
       health(*setup, log),
       parameters(*setup),
       device_calls(*setup, health, parameters, book),
-      queue(std::make_shared<comm::CallQueue>(
+      queue(std::make_shared<Work::Queue>(
           setup->transport().allows_threads(),
           [this](std::span<const Segment> segments, ReduceOp op, kernels::StreamMark& mark) {
             all_reduce(segments, op, &mark);

@@ -244,7 +244,7 @@ void Call::add_hint(Failure& why) const noexcept {
     if (why.kind == FailureKind::usage && !planned_.unmet) {
       why.text += "; known here: a bucket of " + text_of(request_.segments());
     }
-    if (why.kind == FailureKind::deadline && context_.queue.holds_up_others()) {
+    if (why.kind == FailureKind::deadline && context_.queue.blocks_others()) {
       why.text +=
           "; this rank has calls of another AllReducer in flight, which cannot run before this one "
           "ends: ranks must wait for calls of several AllReducers in one order, or initialise MPI "

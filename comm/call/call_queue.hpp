@@ -11,11 +11,11 @@
 #include <optional>
 #include <span>
 #include <thread>
-#include <vector>
 #include <winnow/allreducer.hpp>
 
+#include "comm/call/call_list.hpp"
+#include "comm/call/callbacks.hpp"
 #include "comm/call/completion_tracker.hpp"
-#include "comm/transport/fifo.hpp"
 #include "kernels/exec/own_process.hpp"
 #include "kernels/exec/place_memory.hpp"
 
@@ -32,6 +32,7 @@ class CallQueue {
   /// Runs a call and sets the mark behind its work if that is on a device.
   using Run = std::function<void(std::span<const Segment>, ReduceOp, kernels::StreamMark& mark)>;
   using Completion = std::function<void(std::exception_ptr)>;
+  static constexpr std::size_t kInFlight = CallList::kInFlight;
 
   /// For calls on a device, which have run once their work is enqueued: `completions`, and the
   /// device as given by kernels::current_device. Otherwise null and -1.
@@ -43,7 +44,6 @@ class CallQueue {
 
   /// Makes room for kInFlight calls of that many segments each. May be called from within a call.
   void reserve(std::size_t segments);
-  static constexpr std::size_t kInFlight = 32;
   /// How often more calls or segments than reserved took memory.
   std::uint64_t allocations();
   /// Adds a call. Copies the segments, but not their elements. Returns its number, for exactly one
@@ -77,38 +77,19 @@ class CallQueue {
   bool forked() const { return process_.left(); }
   /// Whether this thread has added calls to another queue that has no thread either, and they have
   /// not run: nor will they before the call that this thread is in.
-  bool holds_up_others() const;
+  bool blocks_others() const;
 
  private:
-  struct Call {
-    std::vector<Segment> segments;
-    ReduceOp op = ReduceOp::sum;
-    std::thread::id caller;
-    std::unique_ptr<kernels::StreamMark> mark;
-    std::uint64_t ended = 0;  // calls on the device, including this one
-    std::exception_ptr error;
-    bool awaited = true;  // nobody has asked for its error yet
-  };
-  struct Callback {
-    std::uint64_t number;  // of its call
-    Completion run;
-    // Once the call has run.
-    std::uint64_t ended = 0;
-    std::exception_ptr error = nullptr;
-  };
   using Lock = std::unique_lock<std::mutex>;
 
   Lock lock();
   void expect_outside_callbacks() const;
-  void let_go(std::uint64_t number);
-  bool is_due(Callback& callback) const;
-  void run(Callback callback) const noexcept;
-  void run_callbacks(Lock& lock);
-  void await_callback(Lock& lock);
-  void finish_callbacks(Lock& lock);
   bool has_calls_of(std::thread::id caller);
   void run_next(Lock& lock);
   void run_up_to(std::uint64_t number, Lock& lock);
+  void run_callbacks(Lock& lock);
+  void await_callback(Lock& lock);
+  void finish_callbacks(Lock& lock);
   void work();
 
   const bool threaded_;
@@ -118,16 +99,15 @@ class CallQueue {
   const kernels::OwnProcess process_;
   std::mutex mutex_;  // guards everything below
   std::condition_variable issued_, done_;
-  Fifo<Call> calls_;                   // not popped yet
-  std::uint64_t next_ = 0;             // number of the first call that has not run
-  bool running_ = false;               // that call, whose segments must stay where they are
-  std::vector<Callback> callbacks_;    // not run yet, by number
-  bool calling_back_ = false;          // one of them runs; it is in callbacks_ no more
-  std::exception_ptr detached_error_;  // the first one
+  CallList calls_;
+  Callbacks callbacks_;
   bool closing_ = false;
-  std::uint64_t allocations_ = 0;
   std::thread thread_;
-  CallQueue* next_queue_ = nullptr;  // in the list of those without a thread
 };
 
 }  // namespace winnow::comm
+
+/// The queue by the name that the public header knows.
+class winnow::Work::Queue final : public winnow::comm::CallQueue {
+  using CallQueue::CallQueue;
+};

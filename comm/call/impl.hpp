@@ -47,7 +47,7 @@ struct AllReducer::Impl {
   comm::Health health;
   comm::Parameters parameters;
   comm::DeviceCalls device_calls;
-  const std::shared_ptr<comm::CallQueue> queue;
+  const std::shared_ptr<Work::Queue> queue;
   comm::Plans plans;
 };
 

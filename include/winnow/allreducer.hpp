@@ -20,10 +20,6 @@
 #include <winnow/topology.hpp>
 #include <winnow/transport.hpp>
 
-namespace winnow::comm {
-class CallQueue;  // not public, hence outside the visibility pragma
-}
-
 #pragma GCC visibility push(default)
 
 namespace winnow {
@@ -91,10 +87,11 @@ class Work {
 
  private:
   friend class AllReducer;
-  Work(std::shared_ptr<comm::CallQueue> queue, std::uint64_t number)
+  class [[gnu::visibility("hidden")]] Queue;
+  Work(std::shared_ptr<Queue> queue, std::uint64_t number)
       : queue_(std::move(queue)), number_(number) {}
 
-  std::shared_ptr<comm::CallQueue> queue_;
+  std::shared_ptr<Queue> queue_;
   std::uint64_t number_ = 0;
 };
 
