@@ -15,10 +15,10 @@
 
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/await_all.hpp"
-#include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/local/group_order.hpp"
+#include "comm/transport/message_transport.hpp"
 #include "comm/transport/occupancy.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
@@ -137,7 +137,7 @@ struct Group {
   Failure reason;  // why it was aborted
 };
 
-class LocalTransport final : public Transport {
+class LocalTransport final : public comm::MessageTransport {
  public:
   LocalTransport(std::shared_ptr<Group> group, int rank)
       : group_(std::move(group)), rank_(rank), expected_(group_->size) {}
@@ -157,8 +157,6 @@ class LocalTransport final : public Transport {
   bool sizes_travel() const override { return !group_->strict; }
   bool takes(Place) const override { return true; }
 
-  void send(std::span<const std::byte> message, int peer) override;
-  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
@@ -169,6 +167,7 @@ class LocalTransport final : public Transport {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  void enqueue(const comm::Message& message) override;
   void take_messages(int from, Lock& lock);
   void copy(const Posted& posted, const Expected& place);
   int find_awaited(std::uint64_t ticket, Lock& lock);
@@ -198,20 +197,13 @@ class LocalTransport final : public Transport {
   comm::FailureLatch failure_;
 };
 
-void LocalTransport::send(std::span<const std::byte> message, int peer) {
-  comm::expect_peer(peer, rank_, size());
-  comm::expect_memory(message);
+void LocalTransport::enqueue(const comm::Message& message) {
   failure_.expect_usable();
-  outgoing_.push_back({message, peer});
-  ++enqueued_;
-  bytes_sent_ += message.size();
-}
-
-void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
-  comm::expect_peer(peer, rank_, size());
-  comm::expect_memory(buffer);
-  failure_.expect_usable();
-  expected(peer).push({buffer, message_bytes, starts_.last() + 1});
+  const std::span memory(message.data, message.bytes);
+  if (message.is_send)
+    outgoing_.push_back({memory, message.peer});
+  else
+    expected(message.peer).push({memory, message.message_bytes, starts_.last() + 1});
   ++enqueued_;
 }
 

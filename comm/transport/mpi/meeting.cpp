@@ -112,6 +112,7 @@ MpiMeeting meet(MPI_Comm communicator, std::uint64_t chunk_bytes, Deadline deadl
   expect_one_chunk_size(pending->seats);
 
   MpiMeeting meeting;
+  meeting.rank = rank;
   for (const Seat& seat : pending->seats) {
     const auto first = std::ranges::find(pending->seats, seat.node, &Seat::node);
     meeting.nodes.push_back(static_cast<int>(first - pending->seats.begin()));
