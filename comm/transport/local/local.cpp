@@ -95,7 +95,8 @@ struct Group {
                 std::to_string(buffer_bytes),
             FailureKind::usage};
   }
-  /// Tells all ranks that `rank` is the first to fail, and why, unless there is an earlier one.
+  /// Records for all ranks that `rank` is the first to fail, and why, unless there is an earlier
+  /// one.
   void abort(int rank, std::string_view why, FailureKind kind) noexcept {
     if (aborted_by >= 0) return;
     aborted_by = rank;

@@ -6,7 +6,7 @@
 #include <vector>
 #include <winnow/mpi.hpp>
 
-#include "comm/transport/node/group.hpp"
+#include "comm/transport/shm/node_group.hpp"
 
 namespace winnow::comm {
 

@@ -29,7 +29,7 @@ class Acceptor {
 
   /// Accepts what waits. Throws CommError if this process can open no more files.
   void accept_all();
-  /// Those that the caller has not removed.
+  /// Accepted connections; the caller removes them.
   std::list<Incoming>& connections() { return connections_; }
   /// Closes the listening sockets and the connections.
   void close();

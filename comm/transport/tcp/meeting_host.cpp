@@ -22,7 +22,7 @@ constexpr std::size_t kMostJoin = std::size_t{64} << 10;  // bytes
 constexpr std::size_t kMostVisitors = 256;                // besides one for each rank
 constexpr std::chrono::seconds kVisitorsPatience{5};
 constexpr std::chrono::milliseconds kRefusalPatience{
-    300};                                           // to tell the others why it cannot begin
+    300};                                           // to notify the others why it cannot begin
 constexpr std::chrono::milliseconds kHostPause{2};  // between two polls
 constexpr std::chrono::milliseconds kRetryPause{50};
 

@@ -7,10 +7,10 @@
 #include <vector>
 #include <winnow/transport.hpp>
 
+#include "comm/transport/shm/shared_ring.hpp"
 #include "comm/transport/tcp/connection.hpp"
 #include "comm/transport/tcp/note_channel.hpp"
 #include "comm/transport/tcp/ports.hpp"
-#include "comm/transport/tcp/shared_ring.hpp"
 
 namespace winnow::comm {
 
@@ -32,7 +32,7 @@ struct TcpLink {
 ///
 /// Throws UsageError if the list is not of addresses, or does not hold this rank's at `rank`, or
 /// peers were given another list; CommError at the deadline, naming the ranks that are missing.
-/// Tells the others why, so that they need not wait for their deadline; for that it closes the
+/// Notifies the others why, so that they need not wait for their deadline; for that it closes the
 /// sockets of `ports`.
 std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank, std::span<const std::string> addresses,
                                   Deadline deadline);

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "comm/transport/message_queue.hpp"
+#include "comm/transport/shm/shared_ring.hpp"
+#include "comm/transport/socket.hpp"
 #include "comm/transport/tcp/connection.hpp"
 #include "comm/transport/tcp/frames.hpp"
 #include "comm/transport/tcp/mesh.hpp"
-#include "comm/transport/tcp/shared_ring.hpp"
-#include "comm/transport/tcp/socket.hpp"
 
 namespace winnow::comm {
 
@@ -57,7 +57,7 @@ class TcpPeer {
 
   // For rings.
   bool can_read() const { return in_.can_read(); }
-  /// Tells the other end whether to ring when messages can move. False if some can.
+  /// Sets whether the other end rings when messages can move. False if some can.
   bool set_sleeping(bool sleeps);
 
  private:

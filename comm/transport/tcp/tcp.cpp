@@ -107,7 +107,7 @@ class TcpTransport final : public GrowingTransport, public MessageKeys {
   void lose_link(int rank, const std::string& problem);
   void find_out_about_lost_link();
   void fail_later(const std::optional<Failure>& why) {
-    if (!doom_) doom_ = why;
+    if (!pending_failure_) pending_failure_ = why;
   }
   int waits_for();
   [[noreturn]] void fail(const Failure& why);
@@ -128,7 +128,7 @@ class TcpTransport final : public GrowingTransport, public MessageKeys {
 
   FailureLatch failure_;
   // Why nothing more will complete; the next wait that is not done throws it.
-  std::optional<Failure> doom_;
+  std::optional<Failure> pending_failure_;
   struct LostLink {
     int rank = -1;  // -1: none
     std::string problem;
@@ -162,7 +162,7 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
     open(links);
   } catch (const Error& error) {
     const Failure why = failure_of(error);
-    notices_.tell(NoteKind::abort, note_of(why.text, why.kind));
+    notices_.send(NoteKind::abort, note_of(why.text, why.kind));
     throw;
   }
 }
@@ -196,7 +196,7 @@ void read_rest(const Socket& socket) {
 // believe that they were received.
 TcpTransport::~TcpTransport() {
   if (failure_.forked()) return;
-  notices_.tell(NoteKind::leave, "");
+  notices_.send(NoteKind::leave, "");
   const bool failed = failure_.failed() || aborted_.load(std::memory_order_relaxed);
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
@@ -267,7 +267,7 @@ void TcpTransport::move_what_has_no_event() {
   for (const int other : ring_peers_) move(other);
 }
 
-/// Tells the other ends of rings whether to ring. False if something can move: do not sleep then.
+/// Sets whether the other ends of rings ring. False if something can move: do not sleep then.
 bool TcpTransport::set_sleeping_at_rings(bool sleeps) {
   bool may_sleep = true;
   for (const int rank : ring_peers_) may_sleep &= peer(rank).set_sleeping(sleeps);
@@ -289,7 +289,7 @@ void TcpTransport::take_events(int timeout) {
     }
     const auto from = static_cast<int>(data.u64 / 2);
     if (data.u64 % 2 == 1) {
-      fail_later(notices_.listen(from));
+      fail_later(notices_.receive(from));
       notices_.answer(waits_for());
       if (peer(from).has_rings()) move(from);
       continue;
@@ -316,7 +316,7 @@ bool TcpTransport::look(Ticket ticket, Deadline deadline, int timeout) {
   if (messages_.retire(ticket)) return true;
   expect_usable();
   if (lost_link_.rank >= 0) find_out_about_lost_link();
-  if (doom_) fail(*doom_);
+  if (pending_failure_) fail(*pending_failure_);
   if (deadline.passed()) fail_at_deadline();
   return false;
 }
@@ -326,10 +326,10 @@ void TcpTransport::fail_at_deadline() {
   notices_.ask();
   const auto has_answers = [this] {
     take_events(0);
-    return notices_.all_answered() || doom_;
+    return notices_.all_answered() || pending_failure_;
   };
   sleep_until(has_answers, Deadline::after(kLastWords));
-  if (doom_ && doom_->kind != FailureKind::deadline) fail(*doom_);
+  if (pending_failure_ && pending_failure_->kind != FailureKind::deadline) fail(*pending_failure_);
   const int first = messages_[messages_.begin()].peer;
   fail(messages_.missed_deadline(notices_.reason_of_waiting(first)));
 }
@@ -351,7 +351,7 @@ void TcpTransport::progress() {
   if (failure_.failed() || failure_.forked()) return;
   move_what_has_no_event();
   take_events(0);
-  if (doom_) fail(*doom_);
+  if (pending_failure_) fail(*pending_failure_);
 }
 
 void TcpTransport::abort(std::string_view reason, FailureKind kind) noexcept {
@@ -361,7 +361,7 @@ void TcpTransport::abort(std::string_view reason, FailureKind kind) noexcept {
     if (!aborted_.load(std::memory_order_relaxed)) abort_why_ = aborted_here(reason, kind);
     aborted_.store(true, std::memory_order_release);
   }
-  notices_.tell(NoteKind::abort, note_of(reason, kind));
+  notices_.send(NoteKind::abort, note_of(reason, kind));
   const std::uint64_t ring = 1;
   (void)!::write(doorbell_.get(), &ring, sizeof ring);
 }
@@ -387,7 +387,7 @@ void TcpTransport::expect_usable() {
 
 void TcpTransport::fail(const Failure& why) {
   failure_.keep(of_rank(rank_, why));
-  notices_.tell(NoteKind::abort, note_of(why.text, why.kind));
+  notices_.send(NoteKind::abort, note_of(why.text, why.kind));
   failure_.fail();
 }
 
@@ -400,7 +400,7 @@ void TcpTransport::lose_link(int rank, const std::string& problem) {
 void TcpTransport::find_out_about_lost_link() {
   const auto& [rank, problem, patience] = lost_link_;
   const std::string who = "rank " + std::to_string(rank);
-  fail_later(notices_.listen(rank));
+  fail_later(notices_.receive(rank));
   if (notices_.has_left(rank)) fail_later(Failure{who + " has left: its transport was destroyed"});
   if (patience.passed()) fail_later(Failure{"the connection to " + who + ": " + problem});
 }
