@@ -32,6 +32,7 @@ using comm::Failure;
 using comm::Fifo;
 using comm::GroupOrder;
 using comm::LocalRules;
+using comm::Message;
 
 // Ranks as threads meet in a rendezvous: start() posts where a message lies; the receiver's wait()
 // copies it from there and counts it as taken; the sender's wait() returns once its messages are
@@ -168,7 +169,7 @@ class LocalTransport final : public comm::MessageTransport {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  void enqueue(const comm::Message& message) override;
+  void enqueue(const Message& message) override;
   void take_messages(int from, Lock& lock);
   void copy(const Posted& posted, const Expected& place);
   int find_awaited(std::uint64_t ticket, Lock& lock);
@@ -177,10 +178,6 @@ class LocalTransport final : public comm::MessageTransport {
   [[noreturn]] void fail(Lock& lock, const Failure& why);
   Fifo<Expected>& expected(int peer) { return expected_[static_cast<std::size_t>(peer)].queue; }
 
-  struct Outgoing {
-    std::span<const std::byte> message;
-    int peer;
-  };
   struct Incoming {
     Fifo<Expected> queue;
     std::uint64_t filled = 0;  // number of the first unfilled entry
@@ -189,7 +186,7 @@ class LocalTransport final : public comm::MessageTransport {
   std::shared_ptr<Group> group_;
   int rank_;
   std::vector<Incoming> expected_;  // by peer
-  std::vector<Outgoing> outgoing_;  // since the last start
+  std::vector<Message> outgoing_;   // since the last start
   std::uint64_t enqueued_ = 0;      // since the last start, sent and received
   comm::TicketQueue<Started*> starts_;
   std::vector<std::unique_ptr<Started>> made_;
@@ -198,13 +195,13 @@ class LocalTransport final : public comm::MessageTransport {
   comm::FailureLatch failure_;
 };
 
-void LocalTransport::enqueue(const comm::Message& message) {
+void LocalTransport::enqueue(const Message& message) {
   failure_.expect_usable();
-  const std::span memory(message.data, message.bytes);
   if (message.is_send)
-    outgoing_.push_back({memory, message.peer});
+    outgoing_.push_back(message);
   else
-    expected(message.peer).push({memory, message.message_bytes, starts_.last() + 1});
+    expected(message.peer)
+        .push({{message.data, message.bytes}, message.message_bytes, starts_.last() + 1});
   ++enqueued_;
 }
 
@@ -224,9 +221,10 @@ Ticket LocalTransport::start(const Exec& exec) {
   if (outgoing_.empty() && !group_->strict) return ticket;
   const Lock lock(group_->mutex);
   if (group_->strict) group_->order.start(static_cast<std::size_t>(rank_), messages);
-  for (const Outgoing& outgoing : outgoing_) {
-    group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, ticket.number, start});
-    group_->wake_of(outgoing.peer).notify_all();
+  for (const Message& message : outgoing_) {
+    group_->channel(rank_, message.peer)
+        .posted.push({{message.data, message.bytes}, ticket.number, start});
+    group_->wake_of(message.peer).notify_all();
   }
   outgoing_.clear();
   return ticket;

@@ -14,7 +14,7 @@
 
 #include "comm/transport/failure.hpp"
 #include "comm/transport/tcp/acceptor.hpp"
-#include "comm/transport/tcp/failure_notifier.hpp"
+#include "comm/transport/tcp/failure_notice.hpp"
 #include "comm/transport/tcp/greeting.hpp"
 #include "comm/transport/tcp/rank_failure.hpp"
 
@@ -26,7 +26,6 @@ using Purpose = Greeting::Purpose;
 
 constexpr std::chrono::milliseconds kStagger{250};  // from one endpoint of a peer to the next
 constexpr std::chrono::milliseconds kLongestSleep{100};
-constexpr std::chrono::seconds kStrangersPatience{5};  // for a greeting
 
 class Mesh {
  public:
@@ -37,7 +36,8 @@ class Mesh {
         digest_(digest_of(addresses)),
         peers_(addresses.size()),
         links_(addresses.size()),
-        acceptor_(ports, addresses.size()) {}
+        acceptor_("accepting the connection of a rank", ports.sockets,
+                  ports.credentials_at(ports.address), 2 * addresses.size(), Greeting::kMostText) {}
 
   /// Throws UsageError if the list is not of addresses or not this rank's.
   void read(std::span<const std::string> addresses);
@@ -233,7 +233,7 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
   };
   if (!attempt.connected) {
     if (is_connecting(attempt.channel.socket(), attempt.endpoint))
-      return attempt.since + kStrangersPatience > Clock::now() || lose("no connection");
+      return attempt.since + Incoming::kPatience > Clock::now() || lose("no connection");
     if (errno != 0) return lose(errno_text(errno));
     attempt.connected = true;
     if (!attempt.channel.greet()) return lose("takes no greeting");
@@ -270,7 +270,7 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
 bool Mesh::advance(Incoming& incoming) {
   switch (incoming.channel.read()) {
     case NoteReader::Outcome::pending:
-      return incoming.greeted || incoming.since + kStrangersPatience > Clock::now();
+      return incoming.greeted || !incoming.is_late();
     case NoteReader::Outcome::ended:
       return false;
     case NoteReader::Outcome::complete:
@@ -335,7 +335,12 @@ std::string Mesh::missing() const {
 void Mesh::notify_all(std::string_view note) noexcept {
   try {
     outgoing_.clear();
-    FailureNotifier(ports_, greeting_of(Purpose::control), peers_, links_, acceptor_).send(note);
+    FailureNotice{.ports = ports_,
+                  .greeting = greeting_of(Purpose::control),
+                  .peers = peers_,
+                  .links = links_,
+                  .acceptor = acceptor_}
+        .send(note);
   } catch (...) {
     // They wait until their deadline.
   }
