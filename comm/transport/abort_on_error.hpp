@@ -16,7 +16,7 @@ inline void abort_by(Transport& transport, const std::exception& error) noexcept
   transport.abort(why.text, why.kind);
 }
 
-/// For calls whose errors all ranks must hear of, and for messages from or to memory that may end
+/// For calls whose errors all ranks must learn, and for messages from or to memory that may end
 /// with its owner when an error passes: peers must not read it then, so the transport aborts first.
 /// A UsageError comes before any message.
 template <class Act>

@@ -19,6 +19,7 @@ class TicketQueue {
   std::uint64_t last() const { return starts_.end(); }         ///< number of the last ticket, or 0
   std::uint64_t completed() const { return starts_.begin(); }  ///< of the last one dropped, or 0
   Start& operator[](std::uint64_t number) { return starts_[number - 1]; }
+  const Start& operator[](std::uint64_t number) const { return starts_[number - 1]; }
 
   Ticket push(const Start& start) {
     starts_.push(start);

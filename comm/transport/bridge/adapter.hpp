@@ -71,8 +71,6 @@ class Adapter : public EnqueuingTransport {
   }
 
  protected:
-  using Message = Enqueued;
-
   explicit Adapter(Transport& inner)
       : inner_(inner), device_(kernels::current_device(Place::cuda)) {
     sends_over(inner);

@@ -8,10 +8,10 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/message_keys.hpp"
+#include "comm/transport/message_transport.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/arithmetic/checksum.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
@@ -87,16 +87,13 @@ std::vector<Sealer> sealers_of(Transport& transport) {
 
 /// A message under way, and its seal. The transport below reads and writes them.
 struct Checked {
-  std::span<const std::byte> message = {};  // or the receive buffer
-  std::uint64_t* message_bytes = nullptr;   // where to store the received size, or null
-  std::uint64_t number = 0;                 // of the messages between the two ranks
-  int peer = 0;
-  bool is_send = false;
-  Seal seal = {};
+  Message message;
+  std::uint64_t number;  // of the messages between the two ranks
+  Seal seal;
   std::uint64_t bytes = 0, seal_bytes = 0;  // as received
 };
 
-class CheckedTransport final : public Transport {
+class CheckedTransport final : public MessageTransport {
  public:
   explicit CheckedTransport(Transport& inner)
       : inner_(inner),
@@ -117,35 +114,14 @@ class CheckedTransport final : public Transport {
   bool sizes_travel() const override { return inner_.sizes_travel(); }
   bool allows_threads() const override { return inner_.allows_threads(); }
 
-  void send(std::span<const std::byte> message, int peer) override {
-    expect_peer(peer, rank(), size());
-    expect_memory(message);
-    failure_.expect_usable();
-    Checked& checked = add({.message = message,
-                            .number = sent_[static_cast<std::size_t>(peer)]++,
-                            .peer = peer,
-                            .is_send = true});
-    inner_.send(message, peer);
-    inner_.send(checked.seal.view(), peer);
-    bytes_sent_ += message.size();
-  }
-  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
-    expect_peer(peer, rank(), size());
-    expect_memory(buffer);
-    failure_.expect_usable();
-    Checked& checked = add({.message = buffer,
-                            .message_bytes = message_bytes,
-                            .number = received_[static_cast<std::size_t>(peer)]++,
-                            .peer = peer});
-    inner_.recv(buffer, peer, &checked.bytes);
-    inner_.recv(std::span(checked.seal.bytes).first(checked.seal.size), peer, &checked.seal_bytes);
-  }
   Ticket start(const Exec& exec) override {
     failure_.expect_usable();
     for (; started_ != under_way_.end(); ++started_) {
       Checked& checked = *under_way_[started_];
-      if (checked.is_send)
-        checked.seal = sealer(checked).seal_of(checked.message, checked.number, rank());
+      const Message& message = checked.message;
+      if (message.is_send)
+        checked.seal =
+            sealer(message).seal_of({message.data, message.bytes}, checked.number, rank());
     }
     const Ticket ticket = inner_.start(exec);
     starts_.push({.end = started_, .inner = ticket});
@@ -207,11 +183,12 @@ class CheckedTransport final : public Transport {
     }
   }
 
-  const Sealer& sealer(const Checked& checked) const {
-    return sealers_[static_cast<std::size_t>(checked.peer)];
+  const Sealer& sealer(const Message& message) const {
+    return sealers_[static_cast<std::size_t>(message.peer)];
   }
 
-  Checked& add(const Checked& checked) {
+  void enqueue(const Message& message) override {
+    failure_.expect_usable();
     std::unique_ptr<Checked> slot;
     if (idle_.empty()) {
       slot = std::make_unique<Checked>();
@@ -219,10 +196,21 @@ class CheckedTransport final : public Transport {
       slot = std::move(idle_.back());
       idle_.pop_back();
     }
-    *slot = checked;
-    slot->seal.size = sealer(checked).seal_bytes();
+    const auto peer = static_cast<std::size_t>(message.peer);
+    *slot = {.message = message,
+             .number = (message.is_send ? sent_ : received_)[peer]++,
+             .seal = {.size = sealers_[peer].seal_bytes()}};
     under_way_.extend();
-    return *(under_way_[under_way_.end() - 1] = std::move(slot));
+    Checked& checked = *(under_way_[under_way_.end() - 1] = std::move(slot));
+    const std::span memory(message.data, message.bytes);
+    if (message.is_send) {
+      inner_.send(memory, message.peer);
+      inner_.send(checked.seal.view(), message.peer);
+    } else {
+      inner_.recv(memory, message.peer, &checked.bytes);
+      inner_.recv(std::span(checked.seal.bytes).first(checked.seal.size), message.peer,
+                  &checked.seal_bytes);
+    }
   }
 
   /// Checks what has arrived with starts up to this one.
@@ -230,25 +218,26 @@ class CheckedTransport final : public Transport {
     const std::uint64_t end = starts_[ticket.number].end;
     for (; under_way_.begin() != end; under_way_.pop()) {
       Checked& checked = *under_way_.front();
-      if (!checked.is_send) check(checked);
+      if (!checked.message.is_send) check(checked);
       idle_.push_back(std::move(under_way_.front()));
     }
     starts_.retire(ticket.number, [](const Started&) { return true; });
   }
   void check(const Checked& checked) {
-    const std::string from = "message from rank " + std::to_string(checked.peer);
+    const Message& message = checked.message;
+    const std::string from = "message from rank " + std::to_string(message.peer);
     if (checked.seal_bytes != checked.seal.size) {
       fail({from + ": no checksum follows it; all ranks must set the same options",
             FailureKind::usage});
     }
-    if (checked.bytes > checked.message.size()) fail({from + " is longer than its buffer"});
+    if (checked.bytes > message.bytes) fail({from + " is longer than its buffer"});
     const Seal right =
-        sealer(checked).seal_of(checked.message.first(checked.bytes), checked.number, checked.peer);
+        sealer(message).seal_of({message.data, checked.bytes}, checked.number, message.peer);
     if (!std::ranges::equal(right.view(), checked.seal.view())) {
       fail(
           {from + ": its checksum is not that of its " + std::to_string(checked.bytes) + " bytes"});
     }
-    if (checked.message_bytes != nullptr) *checked.message_bytes = checked.bytes;
+    if (message.message_bytes != nullptr) *message.message_bytes = checked.bytes;
   }
   [[noreturn]] void fail(const Failure& why) {
     failure_.keep(of_rank(rank(), why));

@@ -36,7 +36,7 @@ class HostMessages final : public Adapter {
   /// One start.
   struct Batch {
     Staging::Block* block;
-    std::vector<Message> messages;
+    std::vector<Enqueued> messages;
     std::vector<std::uint64_t> sizes;  // received bytes, by message
     Ticket inner_ticket;
   };
@@ -72,7 +72,7 @@ Ticket HostMessages::start(const Exec&) {
   return guarded([&] {
     constexpr std::size_t kAlignment = 256;
     std::size_t bytes = 0;
-    for (Message& message : enqueued_) {
+    for (Enqueued& message : enqueued_) {
       message.offset = bytes;
       bytes += (message.bytes + kAlignment - 1) / kAlignment * kAlignment;
     }
@@ -82,7 +82,7 @@ Ticket HostMessages::start(const Exec&) {
     std::swap(batch.messages, enqueued_);
     batch.sizes.assign(batch.messages.size(), 0);
     for (std::size_t i = 0; i < batch.messages.size(); ++i) {
-      const Message& message = batch.messages[i];
+      const Enqueued& message = batch.messages[i];
       const Bytes place = batch.block->memory.subspan(message.offset, message.bytes);
       if (message.is_send) {
         copy(place, {message.data, message.bytes});
@@ -102,7 +102,7 @@ void HostMessages::wait(Ticket ticket, Deadline deadline) {
   const auto complete = [&](const Batch& batch) {
     inner().wait(batch.inner_ticket, deadline);
     for (std::size_t i = 0; i < batch.messages.size(); ++i) {
-      const Message& message = batch.messages[i];
+      const Enqueued& message = batch.messages[i];
       if (message.is_send) continue;
       copy({message.data, batch.sizes[i]},
            batch.block->memory.subspan(message.offset, batch.sizes[i]));

@@ -8,7 +8,7 @@
 namespace winnow::comm {
 
 /// A transport of host messages over `inner`, which takes the current device's memory and outlives
-/// it: NCCL. For what ranks tell each other about their calls (agreement, discovery, probes):
+/// it: NCCL. For what ranks exchange about their calls (agreement, discovery, probes):
 /// small, and simple rather than fast. Each message is one message of `inner`, so it must be as
 /// long as its buffer if sizes do not travel there.
 ///   start  copies outgoing messages to the device, waits for that, and starts `inner` on a stream

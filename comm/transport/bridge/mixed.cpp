@@ -23,7 +23,7 @@ namespace {
 constexpr unsigned kPollsPerProgress = 64;
 
 /// A rank's message to all others about its node.
-struct Seat {
+struct RankInfo {
   int node;  // in the world's numbering
   int rank, size;
   int sizes_travel;
@@ -40,7 +40,7 @@ struct Own {
 
 class MixedTransport final : public comm::EnqueuingTransport {
  public:
-  MixedTransport(Own world, Own node, std::vector<Seat> seats);
+  MixedTransport(Own world, Own node, std::vector<RankInfo> infos);
 
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
@@ -98,7 +98,7 @@ class MixedTransport final : public comm::EnqueuingTransport {
 
   std::shared_ptr<Transport> world_, node_;
   comm::Claim of_world_, of_node_;
-  std::vector<Seat> seats_;            // by rank
+  std::vector<RankInfo> infos_;        // by rank
   std::unique_ptr<Transport> staged_;  // over the world, for device memory
   Lanes host_, device_;
   std::vector<int> rank_in_node_;  // by rank; -1 on another node
@@ -107,18 +107,18 @@ class MixedTransport final : public comm::EnqueuingTransport {
   comm::TicketQueue<Started> under_way_;
 };
 
-MixedTransport::MixedTransport(Own world, Own node, std::vector<Seat> seats)
+MixedTransport::MixedTransport(Own world, Own node, std::vector<RankInfo> infos)
     : world_(std::move(world.transport)),
       node_(std::move(node.transport)),
       of_world_(std::move(world.claim)),
       of_node_(std::move(node.claim)),
-      seats_(std::move(seats)),
+      infos_(std::move(infos)),
       sizes_travel_(world_->sizes_travel()) {
-  for (std::size_t peer = 0; peer < seats_.size(); ++peer) {
-    const bool here = seats_[peer].node == world_->node();
-    rank_in_node_.push_back(here ? seats_[peer].rank : -1);
+  for (std::size_t peer = 0; peer < infos_.size(); ++peer) {
+    const bool here = infos_[peer].node == world_->node();
+    rank_in_node_.push_back(here ? infos_[peer].rank : -1);
     if (here) members_ += (members_.empty() ? "rank " : ", rank ") + std::to_string(peer);
-    sizes_travel_ &= seats_[peer].sizes_travel != 0;
+    sizes_travel_ &= infos_[peer].sizes_travel != 0;
   }
   host_ = {.between = world_.get(),
            .within = node_->takes(Place::host) ? node_.get() : world_.get()};
@@ -229,31 +229,31 @@ std::unique_ptr<Transport> MixedTransport::duplicate(Deadline deadline) {
   return comm::abort_on_error(*this, [&] {
     Own world(world_->duplicate(deadline));
     Own node(node_->duplicate(deadline));
-    return std::make_unique<MixedTransport>(std::move(world), std::move(node), seats_);
+    return std::make_unique<MixedTransport>(std::move(world), std::move(node), infos_);
   });
 }
 
 /// Gathers what every rank of the world says of its node; throws on all of them if it does not fit.
-std::vector<Seat> exchange_seats(Transport& world, const Transport& node, Deadline deadline) {
-  const Seat mine{.node = world.node(),
-                  .rank = node.rank(),
-                  .size = node.size(),
-                  .sizes_travel = node.sizes_travel() ? 1 : 0};
-  std::vector<Seat> seats(static_cast<std::size_t>(world.size()));
-  world.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)),
+std::vector<RankInfo> exchange_info(Transport& world, const Transport& node, Deadline deadline) {
+  const RankInfo mine{.node = world.node(),
+                      .rank = node.rank(),
+                      .size = node.size(),
+                      .sizes_travel = node.sizes_travel() ? 1 : 0};
+  std::vector<RankInfo> infos(static_cast<std::size_t>(world.size()));
+  world.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(infos)),
                    deadline);
-  for (std::size_t rank = 0; rank < seats.size(); ++rank) {
-    const auto same = [&](const Seat& other) { return other.node == seats[rank].node; };
-    const auto here = seats.begin() + static_cast<std::ptrdiff_t>(rank);
-    const auto place = std::count_if(seats.begin(), here, same);
-    const auto members = std::ranges::count_if(seats, same);
+  for (std::size_t rank = 0; rank < infos.size(); ++rank) {
+    const auto same = [&](const RankInfo& other) { return other.node == infos[rank].node; };
+    const auto here = infos.begin() + static_cast<std::ptrdiff_t>(rank);
+    const auto place = std::count_if(infos.begin(), here, same);
+    const auto members = std::ranges::count_if(infos, same);
     WINNOW_EXPECTS(
         here->rank == place && here->size == members,
         "mixed_transport: rank " + std::to_string(rank) + " is rank " + std::to_string(place) +
             " of " + std::to_string(members) + " on its node, by the world's transport, and rank " +
             std::to_string(here->rank) + " of " + std::to_string(here->size) + " by the node's");
   }
-  return seats;
+  return infos;
 }
 
 }  // namespace
@@ -264,11 +264,12 @@ std::shared_ptr<Transport> mixed_transport(std::shared_ptr<Transport> world,
   WINNOW_EXPECTS(world->takes(Place::host),
                  "mixed_transport: the world's transport must take host memory");
   Own between(std::move(world)), within(std::move(node));
-  std::vector<Seat> seats = exchange_seats(*between.transport, *within.transport, deadline);
+  std::vector<RankInfo> infos = exchange_info(*between.transport, *within.transport, deadline);
   if (within.transport->size() == between.transport->size()) return within.transport;
-  const bool alone = std::ranges::all_of(seats, [](const Seat& seat) { return seat.size == 1; });
+  const bool alone =
+      std::ranges::all_of(infos, [](const RankInfo& info) { return info.size == 1; });
   if (alone) return between.transport;
-  return std::make_shared<MixedTransport>(std::move(between), std::move(within), std::move(seats));
+  return std::make_shared<MixedTransport>(std::move(between), std::move(within), std::move(infos));
 }
 
 }  // namespace winnow

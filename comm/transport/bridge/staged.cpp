@@ -75,17 +75,17 @@ class StagedTransport final : public Adapter {
     // the first start, with the priority of the stream there.
     std::unique_ptr<kernels::cuda::Stream> arrivals;
     TicketQueue<Batch> batches;
-    Fifo<Message> messages;       // of all batches
+    Fifo<Enqueued> messages;      // of all batches
     std::uint64_t handed = 0;     // the last ticket handed to the inner transport
     std::uint64_t started = 0;    // number of the message after its last
     std::uint64_t delivered = 0;  // the last ticket that has arrived
     Fifo<Mark> marks;             // of further chunks, in the order of their copies
   };
 
-  static Known& known(const Batch& batch, const Message& message) {
+  static Known& known(const Batch& batch, const Enqueued& message) {
     return *reinterpret_cast<Known*>(batch.block->memory.data() + message.offset);
   }
-  static Bytes place(const Batch& batch, const Message& message) {
+  static Bytes place(const Batch& batch, const Enqueued& message) {
     return batch.block->memory.subspan(message.offset + kAlignment, message.bytes);
   }
   std::size_t lay_out();
@@ -93,8 +93,8 @@ class StagedTransport final : public Adapter {
   bool all_handed() const { return under_way_->handed == under_way_->batches.last(); }
   bool copies_are_there() const { return all_handed() && under_way_->marks.empty(); }
   void hand_over();
-  void hand_over(const Batch& batch, const Message& message);
-  void copy_in(const Batch& batch, const Message& message, std::uint64_t end);
+  void hand_over(const Batch& batch, const Enqueued& message);
+  void copy_in(const Batch& batch, const Enqueued& message, std::uint64_t end);
   void deliver_chunks(const Batch& batch);
   void deliver(const Batch& batch);
   void expect_in_time(Deadline deadline);
@@ -127,7 +127,7 @@ Ticket StagedTransport::start(const Exec& exec) {
       under_way_->arrivals = std::make_unique<kernels::cuda::Stream>(stream.priority());
     }
     Staging::Block& block = under_way_->staging.take(lay_out());
-    for (const Message& message : enqueued_) under_way_->messages.push(message);
+    for (const Enqueued& message : enqueued_) under_way_->messages.push(message);
     const Ticket ticket =
         under_way_->batches.push({.inner = &inner(),
                                   .growing = dynamic_cast<GrowingMessages*>(&inner()),
@@ -145,8 +145,8 @@ Ticket StagedTransport::start(const Exec& exec) {
 /// to several peers share a place.
 std::size_t StagedTransport::lay_out() {
   std::size_t bytes = 0;
-  const Message* sent = nullptr;
-  for (Message& message : enqueued_) {
+  const Enqueued* sent = nullptr;
+  for (Enqueued& message : enqueued_) {
     message.offset = bytes;
     if (message.is_send) {
       if (sent != nullptr && sent->data == message.data && sent->bytes == message.bytes) {
@@ -163,7 +163,7 @@ std::size_t StagedTransport::lay_out() {
 /// Enqueues the copies of outgoing messages: first one chunk of each, after which the batch may go,
 /// then the rest.
 void StagedTransport::copy_out(const Batch& batch, StreamRef stream) {
-  const auto chunk_at = [&](const Message& message, std::uint64_t at) {
+  const auto chunk_at = [&](const Enqueued& message, std::uint64_t at) {
     const std::uint64_t most = batch.growing != nullptr ? kChunk : message.bytes;
     const std::uint64_t bytes = std::min(most, message.bytes - at);
     enqueue_copy(place(batch, message).subspan(at, bytes),
@@ -171,19 +171,19 @@ void StagedTransport::copy_out(const Batch& batch, StreamRef stream) {
     return at + bytes;
   };
   const auto each_once = [&](const auto& body) {
-    const Message* last = nullptr;
-    for (const Message& message : enqueued_) {
+    const Enqueued* last = nullptr;
+    for (const Enqueued& message : enqueued_) {
       if (message.is_send && last != nullptr && last->offset == message.offset) continue;
       if (message.is_send) last = &message;
       body(message);
     }
   };
-  each_once([&](const Message& message) {
+  each_once([&](const Enqueued& message) {
     known(batch, message) = {};
     if (message.is_send) known(batch, message).moved = chunk_at(message, 0);
   });
   batch.block->event.record(stream);
-  each_once([&](const Message& message) {
+  each_once([&](const Enqueued& message) {
     if (!message.is_send) return;
     for (std::uint64_t at = known(batch, message).moved; at < message.bytes;) {
       at = chunk_at(message, at);
@@ -212,7 +212,7 @@ void StagedTransport::hand_over() {
   }
 }
 
-void StagedTransport::hand_over(const Batch& batch, const Message& message) {
+void StagedTransport::hand_over(const Batch& batch, const Enqueued& message) {
   Known& said = known(batch, message);
   const Bytes memory = place(batch, message);
   const bool grows = batch.growing != nullptr && message.bytes > kChunk;
@@ -229,7 +229,7 @@ void StagedTransport::hand_over(const Batch& batch, const Message& message) {
 
 /// Enqueues the copy of a message up to `end`. The caller's stream has passed what was enqueued
 /// there before the start, so the memory is free.
-void StagedTransport::copy_in(const Batch& batch, const Message& message, std::uint64_t end) {
+void StagedTransport::copy_in(const Batch& batch, const Enqueued& message, std::uint64_t end) {
   std::uint64_t& begin = known(batch, message).copied;
   enqueue_copy(Bytes(message.data + begin, end - begin),
                place(batch, message).subspan(begin, end - begin), *under_way_->arrivals);
@@ -238,9 +238,9 @@ void StagedTransport::copy_in(const Batch& batch, const Message& message, std::u
 
 /// Delivers the whole chunks that have arrived of an unfinished batch.
 void StagedTransport::deliver_chunks(const Batch& batch) {
-  const Fifo<Message>& messages = under_way_->messages;
+  const Fifo<Enqueued>& messages = under_way_->messages;
   for (std::uint64_t n = messages.begin(); batch.growing != nullptr && n != batch.end; ++n) {
-    const Message& message = messages[n];
+    const Enqueued& message = messages[n];
     if (message.is_send || message.bytes <= kChunk) continue;
     const std::uint64_t end = known(batch, message).moved / kChunk * kChunk;
     if (end > known(batch, message).copied) copy_in(batch, message, end);
@@ -249,9 +249,9 @@ void StagedTransport::deliver_chunks(const Batch& batch) {
 
 /// Enqueues the remaining copies of a batch that has arrived.
 void StagedTransport::deliver(const Batch& batch) {
-  for (Fifo<Message>& messages = under_way_->messages; messages.begin() != batch.end;
+  for (Fifo<Enqueued>& messages = under_way_->messages; messages.begin() != batch.end;
        messages.pop()) {
-    const Message& message = messages.front();
+    const Enqueued& message = messages.front();
     if (message.is_send) continue;
     const std::uint64_t bytes = known(batch, message).message_bytes;
     copy_in(batch, message, bytes);

@@ -15,10 +15,10 @@
 
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/await_all.hpp"
-#include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/local/group_order.hpp"
+#include "comm/transport/message_transport.hpp"
 #include "comm/transport/occupancy.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
@@ -32,6 +32,7 @@ using comm::Failure;
 using comm::Fifo;
 using comm::GroupOrder;
 using comm::LocalRules;
+using comm::Message;
 
 // Ranks as threads meet in a rendezvous: start() posts where a message lies; the receiver's wait()
 // copies it from there and counts it as taken; the sender's wait() returns once its messages are
@@ -95,7 +96,8 @@ struct Group {
                 std::to_string(buffer_bytes),
             FailureKind::usage};
   }
-  /// Tells all ranks that `rank` is the first to fail, and why, unless there is an earlier one.
+  /// Records for all ranks that `rank` is the first to fail, and why, unless there is an earlier
+  /// one.
   void abort(int rank, std::string_view why, FailureKind kind) noexcept {
     if (aborted_by >= 0) return;
     aborted_by = rank;
@@ -137,7 +139,7 @@ struct Group {
   Failure reason;  // why it was aborted
 };
 
-class LocalTransport final : public Transport {
+class LocalTransport final : public comm::MessageTransport {
  public:
   LocalTransport(std::shared_ptr<Group> group, int rank)
       : group_(std::move(group)), rank_(rank), expected_(group_->size) {}
@@ -157,8 +159,6 @@ class LocalTransport final : public Transport {
   bool sizes_travel() const override { return !group_->strict; }
   bool takes(Place) const override { return true; }
 
-  void send(std::span<const std::byte> message, int peer) override;
-  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
@@ -169,6 +169,7 @@ class LocalTransport final : public Transport {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  void enqueue(const Message& message) override;
   void take_messages(int from, Lock& lock);
   void copy(const Posted& posted, const Expected& place);
   int find_awaited(std::uint64_t ticket, Lock& lock);
@@ -177,10 +178,6 @@ class LocalTransport final : public Transport {
   [[noreturn]] void fail(Lock& lock, const Failure& why);
   Fifo<Expected>& expected(int peer) { return expected_[static_cast<std::size_t>(peer)].queue; }
 
-  struct Outgoing {
-    std::span<const std::byte> message;
-    int peer;
-  };
   struct Incoming {
     Fifo<Expected> queue;
     std::uint64_t filled = 0;  // number of the first unfilled entry
@@ -189,7 +186,7 @@ class LocalTransport final : public Transport {
   std::shared_ptr<Group> group_;
   int rank_;
   std::vector<Incoming> expected_;  // by peer
-  std::vector<Outgoing> outgoing_;  // since the last start
+  std::vector<Message> outgoing_;   // since the last start
   std::uint64_t enqueued_ = 0;      // since the last start, sent and received
   comm::TicketQueue<Started*> starts_;
   std::vector<std::unique_ptr<Started>> made_;
@@ -198,20 +195,13 @@ class LocalTransport final : public Transport {
   comm::FailureLatch failure_;
 };
 
-void LocalTransport::send(std::span<const std::byte> message, int peer) {
-  comm::expect_peer(peer, rank_, size());
-  comm::expect_memory(message);
+void LocalTransport::enqueue(const Message& message) {
   failure_.expect_usable();
-  outgoing_.push_back({message, peer});
-  ++enqueued_;
-  bytes_sent_ += message.size();
-}
-
-void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
-  comm::expect_peer(peer, rank_, size());
-  comm::expect_memory(buffer);
-  failure_.expect_usable();
-  expected(peer).push({buffer, message_bytes, starts_.last() + 1});
+  if (message.is_send)
+    outgoing_.push_back(message);
+  else
+    expected(message.peer)
+        .push({{message.data, message.bytes}, message.message_bytes, starts_.last() + 1});
   ++enqueued_;
 }
 
@@ -231,9 +221,10 @@ Ticket LocalTransport::start(const Exec& exec) {
   if (outgoing_.empty() && !group_->strict) return ticket;
   const Lock lock(group_->mutex);
   if (group_->strict) group_->order.start(static_cast<std::size_t>(rank_), messages);
-  for (const Outgoing& outgoing : outgoing_) {
-    group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, ticket.number, start});
-    group_->wake_of(outgoing.peer).notify_all();
+  for (const Message& message : outgoing_) {
+    group_->channel(rank_, message.peer)
+        .posted.push({{message.data, message.bytes}, ticket.number, start});
+    group_->wake_of(message.peer).notify_all();
   }
   outgoing_.clear();
   return ticket;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <winnow/error.hpp>
 #include <winnow/mpi.hpp>
 
@@ -21,7 +22,7 @@ inline std::string mpi_text(int code) {
 }
 
 /// Throws CommError unless `code` is MPI_SUCCESS.
-inline void check_mpi(int code, const char* call) {
+inline void check_mpi(int code, std::string_view call) {
   if (code != MPI_SUCCESS) throw CommError(std::string(call) + ": " + mpi_text(code), code);
 }
 

@@ -20,7 +20,7 @@
 namespace winnow::comm {
 namespace {
 
-struct Seat {
+struct RankInfo {
   std::uint64_t node;  // equal on ranks that share memory
   std::uint64_t chunk_bytes;
   NodeMemory::Address memory;  // that rank 0 has made
@@ -30,8 +30,8 @@ struct Seat {
 struct Pending {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Comm duplicate = MPI_COMM_NULL;
-  Seat mine{};
-  std::vector<Seat> seats;
+  RankInfo mine{};
+  std::vector<RankInfo> ranks;
   int opened = 0, all_opened = 0;
 };
 
@@ -65,8 +65,8 @@ void finish(std::unique_ptr<Pending>& pending, int code, const char* call, Deadl
 }
 // NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker)
 
-void expect_one_chunk_size(const std::vector<Seat>& seats) {
-  const auto [least, most] = std::ranges::minmax_element(seats, {}, &Seat::chunk_bytes);
+void expect_one_chunk_size(const std::vector<RankInfo>& ranks) {
+  const auto [least, most] = std::ranges::minmax_element(ranks, {}, &RankInfo::chunk_bytes);
   WINNOW_EXPECTS(most->chunk_bytes <= INT_MAX, "mpi_transport with chunk_bytes " +
                                                    std::to_string(most->chunk_bytes) +
                                                    ": must be at most " + std::to_string(INT_MAX));
@@ -82,7 +82,7 @@ NodeMemory share(NodeMemory made, std::size_t bytes, MPI_Comm communicator,
                  Deadline deadline) {
   if (std::ranges::count(nodes, 0) != std::ssize(nodes)) return {};
   NodeMemory memory =
-      made ? std::move(made) : NodeMemory::open(pending->seats.front().memory, bytes);
+      made ? std::move(made) : NodeMemory::open(pending->ranks.front().memory, bytes);
   pending->opened = memory ? 1 : 0;
   // NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): finish, again
   const int code = MPI_Iallreduce(&pending->opened, &pending->all_opened, 1, MPI_INT, MPI_MIN,
@@ -104,17 +104,18 @@ MpiMeeting meet(MPI_Comm communicator, std::uint64_t chunk_bytes, Deadline deadl
   NodeMemory made = rank == 0 && size > 1 ? NodeMemory::make(shared_bytes) : NodeMemory();
   pending->mine = {
       .node = node_of_this_process(), .chunk_bytes = chunk_bytes, .memory = made.address()};
-  pending->seats.resize(static_cast<std::size_t>(size));
+  pending->ranks.resize(static_cast<std::size_t>(size));
   finish(pending,
-         MPI_Iallgather(&pending->mine, sizeof(Seat), MPI_BYTE, pending->seats.data(), sizeof(Seat),
-                        MPI_BYTE, communicator, &pending->request),
+         MPI_Iallgather(&pending->mine, sizeof(RankInfo), MPI_BYTE, pending->ranks.data(),
+                        sizeof(RankInfo), MPI_BYTE, communicator, &pending->request),
          "MPI_Iallgather", deadline);
-  expect_one_chunk_size(pending->seats);
+  expect_one_chunk_size(pending->ranks);
 
   MpiMeeting meeting;
-  for (const Seat& seat : pending->seats) {
-    const auto first = std::ranges::find(pending->seats, seat.node, &Seat::node);
-    meeting.nodes.push_back(static_cast<int>(first - pending->seats.begin()));
+  meeting.rank = rank;
+  for (const RankInfo& info : pending->ranks) {
+    const auto first = std::ranges::find(pending->ranks, info.node, &RankInfo::node);
+    meeting.nodes.push_back(static_cast<int>(first - pending->ranks.begin()));
   }
   if (NodeMemory memory =
           share(std::move(made), shared_bytes, communicator, meeting.nodes, pending, deadline)) {

@@ -6,15 +6,16 @@
 #include <vector>
 #include <winnow/mpi.hpp>
 
-#include "comm/transport/node/group.hpp"
+#include "comm/transport/shm/node_group.hpp"
 
 namespace winnow::comm {
 
 /// The facts that the ranks of a communicator exchange before a transport's first message.
 struct MpiMeeting {
   MPI_Comm communicator = MPI_COMM_NULL;  // a duplicate, which returns its errors
-  std::vector<int> nodes;                 // by rank: the lowest rank that shares memory with it
-  NodeGroup group;                        // on every rank or on none: if all share memory
+  int rank = 0;
+  std::vector<int> nodes;  // by rank: the lowest rank that shares memory with it
+  NodeGroup group;         // on every rank or on none: if all share memory
 };
 
 /// Collective. UsageError on every rank if `chunk_bytes` differs between ranks or is above INT_MAX.

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "comm/transport/tcp/socket.hpp"
+#include "comm/transport/socket.hpp"
 #include "comm/transport/tls.hpp"
 
 namespace winnow::comm {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/transport/tcp/socket.hpp"
+#include "comm/transport/socket.hpp"
 
 namespace winnow::comm {
 

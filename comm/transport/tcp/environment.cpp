@@ -17,7 +17,7 @@
 #include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/transport/tcp/socket.hpp"
+#include "comm/transport/socket.hpp"
 #include "comm/transport/tls.hpp"
 #include "topology/nearest.hpp"
 

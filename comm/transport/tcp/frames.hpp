@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
+#include "comm/transport/shm/shared_ring.hpp"
 #include "comm/transport/tcp/connection.hpp"
-#include "comm/transport/tcp/shared_ring.hpp"
 
 namespace winnow::comm {
 

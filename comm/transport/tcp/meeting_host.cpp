@@ -19,10 +19,8 @@ namespace winnow::comm {
 namespace {
 
 constexpr std::size_t kMostJoin = std::size_t{64} << 10;  // bytes
-constexpr std::size_t kMostVisitors = 256;                // besides one for each rank
-constexpr std::chrono::seconds kVisitorsPatience{5};
 constexpr std::chrono::milliseconds kRefusalPatience{
-    300};                                           // to tell the others why it cannot begin
+    300};                                           // to notify the others why it cannot begin
 constexpr std::chrono::milliseconds kHostPause{2};  // between two polls
 constexpr std::chrono::milliseconds kRetryPause{50};
 
@@ -76,7 +74,9 @@ MeetingHost::MeetingHost(const TcpMeeting& meeting, const TcpOptions& options,
       credentials_(credentials_of(meeting, options)),
       failure_(RankFailure::parse(line)),
       ports_(ports_of(meeting, credentials_)),
-      guests_(static_cast<std::size_t>(meeting.size)) {
+      guests_(static_cast<std::size_t>(meeting.size)),
+      visitors_("a meeting cannot accept a connection", listening_, credentials_, guests_.size(),
+                kMostJoin) {
   guests_.front().line = line;
   try {
     endpoints_ = endpoints_of(meeting, options.interfaces);
@@ -156,36 +156,16 @@ bool MeetingHost::try_to_listen_at(int port) {
   return !sockets.empty();
 }
 
-void MeetingHost::accept_all() {
-  for (const Socket& listening : listening_) {
-    for (;;) {
-      Socket socket = accept_from(listening);
-      if (!socket.is_open() && has_too_many_files(errno)) {
-        // Not more than there are ranks: these may be theirs.
-        if (visitors_.size() <= guests_.size())
-          fail_for_files("a meeting cannot accept a connection", errno);
-        visitors_.pop_front();
-        continue;
-      }
-      if (!socket.is_open()) break;
-      if (visitors_.size() == kMostVisitors + guests_.size()) visitors_.pop_front();
-      visitors_.push_back({.channel = NoteChannel(std::move(socket), NoteChannel::End::accepted,
-                                                  credentials_, kMostJoin),
-                           .patience = Deadline::after(kVisitorsPatience)});
-    }
-  }
-}
-
 void MeetingHost::admit_all() {
-  accept_all();
-  std::erase_if(visitors_, [this](Visitor& visitor) { return !admit(visitor); });
+  visitors_.accept_all();
+  std::erase_if(visitors_.connections(), [this](Incoming& visitor) { return !admit(visitor); });
 }
 
 /// Reads what a visitor says. `ended` if it says nothing for too long; one that cannot prove what
 /// it says is dismissed.
-NoteReader::Outcome MeetingHost::read(Visitor& visitor) {
+NoteReader::Outcome MeetingHost::read(Incoming& visitor) {
   const NoteReader::Outcome outcome = visitor.channel.read();
-  if (outcome == NoteReader::Outcome::pending && visitor.patience.passed())
+  if (outcome == NoteReader::Outcome::pending && visitor.is_late())
     return NoteReader::Outcome::ended;
   if (outcome == NoteReader::Outcome::ended && visitor.channel.has_met()) {
     if (visitor.channel.is_strangers()) ++sent_away_;
@@ -195,7 +175,7 @@ NoteReader::Outcome MeetingHost::read(Visitor& visitor) {
 }
 
 // False if the visitor is a guest now, or sent away.
-bool MeetingHost::admit(Visitor& visitor) {
+bool MeetingHost::admit(Incoming& visitor) {
   const NoteReader::Outcome outcome = read(visitor);
   if (outcome != NoteReader::Outcome::complete) return outcome == NoteReader::Outcome::pending;
   if (visitor.channel.kind() != NoteKind::join) return false;
@@ -276,8 +256,8 @@ void MeetingHost::end(NoteKind kind, std::string_view text, Deadline patience) n
     for (std::size_t rank = 1; rank < guests_.size(); ++rank)
       if (guests_[rank].channel.is_open()) know[rank] = guests_[rank].channel.send(kind, text);
     const auto all_know = [&] {
-      accept_all();
-      std::erase_if(visitors_, [&](Visitor& visitor) {
+      visitors_.accept_all();
+      std::erase_if(visitors_.connections(), [&](Incoming& visitor) {
         const NoteReader::Outcome outcome = read(visitor);
         if (outcome != NoteReader::Outcome::complete) return outcome == NoteReader::Outcome::ended;
         std::string_view join = visitor.channel.text();

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +9,7 @@
 #include <winnow/tcp.hpp>
 
 #include "comm/transport/credentials.hpp"
+#include "comm/transport/tcp/acceptor.hpp"
 #include "comm/transport/tcp/endpoint.hpp"
 #include "comm/transport/tcp/note_channel.hpp"
 #include "comm/transport/tcp/rank_failure.hpp"
@@ -54,17 +54,12 @@ class MeetingHost {
     NoteChannel channel;
     std::string line;  // its address or failure; empty: has not come
   };
-  struct Visitor {
-    NoteChannel channel;
-    Deadline patience;
-  };
   void listen(Deadline deadline);
   bool try_to_listen();
   bool try_to_listen_at(int port);  // besides where it listens already
-  void accept_all();
   void admit_all();
-  NoteReader::Outcome read(Visitor& visitor);
-  bool admit(Visitor& visitor);
+  NoteReader::Outcome read(Incoming& visitor);
+  bool admit(Incoming& visitor);
   int rank_of(std::string_view word) const;
   std::string refusal_of(std::string_view join, int& rank, std::string& line);
   bool all_here();
@@ -81,7 +76,7 @@ class MeetingHost {
   int port_ = 0;               // at which it listens
   int error_ = 0;              // why it does not
   std::vector<Guest> guests_;  // by rank
-  std::list<Visitor> visitors_;
+  Acceptor visitors_;
   int sent_away_ = 0;  // visitors without a good proof
 };
 

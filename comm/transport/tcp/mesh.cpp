@@ -7,57 +7,25 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <list>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
 
 #include "comm/transport/failure.hpp"
-#include "comm/transport/poll.hpp"
+#include "comm/transport/tcp/acceptor.hpp"
+#include "comm/transport/tcp/failure_notice.hpp"
+#include "comm/transport/tcp/greeting.hpp"
 #include "comm/transport/tcp/rank_failure.hpp"
 
 namespace winnow::comm {
 namespace {
 
 using Clock = Deadline::Clock;
+using Purpose = Greeting::Purpose;
 
 constexpr std::chrono::milliseconds kStagger{250};  // from one endpoint of a peer to the next
 constexpr std::chrono::milliseconds kLongestSleep{100};
-constexpr std::chrono::seconds kStrangersPatience{5};       // for a greeting
-constexpr std::chrono::milliseconds kPartingPatience{500};  // to tell others of a failure
-constexpr std::size_t kMostIncoming = 256;                  // besides those of all ranks
-constexpr std::size_t kMostText = 1024;                     // of a greeting or a refusal
-
-/// The purpose of a connection.
-enum class Purpose : std::uint32_t { control, data };
-
-/// The text of a greeting, as it lies in memory. In a refusal a note_of the failure follows.
-struct Greeting {
-  Purpose purpose = Purpose::control;
-  std::int32_t rank = 0, size = 0;       // the sender's
-  TcpTls::Mode tls = TcpTls::Mode::off;  // of the sender
-  std::uint64_t digest = 0;              // of the sender's list
-};
-static_assert(sizeof(Greeting) == 24);
-
-std::string_view as_text(const Greeting& greeting) {
-  return {reinterpret_cast<const char*>(&greeting), sizeof greeting};
-}
-
-bool read_greeting(std::string_view text, Greeting& greeting) {
-  if (text.size() < sizeof greeting) return false;
-  std::memcpy(&greeting, text.data(), sizeof greeting);
-  return true;
-}
-
-/// The credentials of a rank's listener: whoever has its address has them, and has the secret if
-/// there is one.
-Credentials credentials_of(const TcpPorts& ports, const TcpAddress& address) {
-  std::string purpose = "the listener ";
-  purpose.append(reinterpret_cast<const char*>(address.nonce.data()), address.nonce.size());
-  return ports.credentials.derive(purpose);
-}
 
 class Mesh {
  public:
@@ -66,26 +34,25 @@ class Mesh {
         rank_(rank),
         size_(static_cast<int>(addresses.size())),
         digest_(digest_of(addresses)),
-        mine_(credentials_of(ports, ports.address)),
         peers_(addresses.size()),
-        links_(addresses.size()) {}
+        links_(addresses.size()),
+        acceptor_("accepting the connection of a rank", ports.sockets,
+                  ports.credentials_at(ports.address), 2 * addresses.size(), Greeting::kMostText) {}
 
   /// Throws UsageError if the list is not of addresses or not this rank's.
   void read(std::span<const std::string> addresses);
   std::vector<TcpLink> run(Deadline deadline);
   /// `note`: a note_of why this rank cannot connect.
-  void tell_all(std::string_view note) noexcept;
+  void notify_all(std::string_view note) noexcept;
 
  private:
-  /// A connection that has not led to anything yet.
+  /// A connection to a peer that has not answered yet.
   struct Attempt {
     NoteChannel channel;
-    Endpoint endpoint{};
+    Endpoint endpoint;
     Clock::time_point since = Clock::now();
     bool connected = false;
-    bool greeted = false;  // this rank has greeted on an outgoing one, the peer on an incoming one
-    int rank = -1;         // of an incoming one that has greeted, or who is to be told of a failure
-    Purpose purpose = Purpose::control;
+    bool greeted = false;
   };
   /// A connection to make.
   struct Outgoing {
@@ -118,11 +85,6 @@ class Mesh {
             .tls = ports_.tls.mode(),
             .digest = digest_};
   }
-  Attempt attempt_at(const Endpoint& endpoint, Socket socket, int peer) const {
-    return {.channel = NoteChannel(std::move(socket), NoteChannel::End::connected,
-                                   credentials_of(ports_, peers_[at(peer)]), kMostText),
-            .endpoint = endpoint};
-  }
   bool complete() const;
   void expect_one_job(const Greeting& greeting) const;
   void expect_alive();
@@ -131,20 +93,17 @@ class Mesh {
   void advance(Outgoing& outgoing);
   void begin_attempt(Outgoing& outgoing);
   bool advance(Outgoing& outgoing, Attempt& attempt);
-  void accept_all();
-  bool drop_stranger();
-  bool advance_incoming(Attempt& attempt);
+  bool advance(Incoming& incoming);
   void sleep(Deadline deadline);
   std::string missing() const;
 
   TcpPorts& ports_;
   int rank_, size_;
   std::uint64_t digest_;
-  Credentials mine_;               // of this rank's listener
   std::vector<TcpAddress> peers_;  // without endpoints if the text is no address
   std::vector<TcpLink> links_;
   std::list<Outgoing> outgoing_;
-  std::list<Attempt> incoming_;
+  Acceptor acceptor_;
   std::vector<pollfd> polled_;
 };
 
@@ -171,8 +130,8 @@ std::vector<TcpLink> Mesh::run(Deadline deadline) {
   plan_outgoing();
   for (;;) {
     for (Outgoing& outgoing : outgoing_) advance(outgoing);
-    accept_all();
-    std::erase_if(incoming_, [this](Attempt& attempt) { return !advance_incoming(attempt); });
+    acceptor_.accept_all();
+    std::erase_if(acceptor_.connections(), [this](Incoming& one) { return !advance(one); });
     if (complete()) return std::move(links_);
     expect_alive();
     if (deadline.passed()) fail_at_deadline("while it waited for " + missing());
@@ -253,7 +212,11 @@ void Mesh::begin_attempt(Outgoing& outgoing) {
   if (std::ranges::any_of(outgoing.attempts, is_tried)) return;
   Socket socket = connect_to(endpoint);
   if (socket.is_open()) {
-    outgoing.attempts.push_back(attempt_at(endpoint, std::move(socket), outgoing.peer));
+    outgoing.attempts.push_back(
+        {.channel =
+             NoteChannel(std::move(socket), NoteChannel::End::connected,
+                         ports_.credentials_at(peers_[at(outgoing.peer)]), Greeting::kMostText),
+         .endpoint = endpoint});
     return;
   }
   if (has_too_many_files(errno))
@@ -270,7 +233,7 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
   };
   if (!attempt.connected) {
     if (is_connecting(attempt.channel.socket(), attempt.endpoint))
-      return attempt.since + kStrangersPatience > Clock::now() || lose("no connection");
+      return attempt.since + Incoming::kPatience > Clock::now() || lose("no connection");
     if (errno != 0) return lose(errno_text(errno));
     attempt.connected = true;
     if (!attempt.channel.greet()) return lose("takes no greeting");
@@ -278,7 +241,7 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
   const NoteReader::Outcome outcome = attempt.channel.read();
   if (attempt.channel.has_met() && !attempt.greeted) {
     attempt.greeted = true;
-    if (!attempt.channel.send(NoteKind::greeting, as_text(greeting_of(outgoing.purpose))))
+    if (!attempt.channel.send(NoteKind::greeting, greeting_of(outgoing.purpose).text()))
       return lose("takes no greeting");
   }
   switch (outcome) {
@@ -289,13 +252,13 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
     case NoteReader::Outcome::complete:
       break;
   }
-  Greeting answer;
   const std::string_view text = attempt.channel.text();
-  if (!read_greeting(text, answer)) return lose("somebody else answers there");
+  const auto answer = Greeting::read(text);
+  if (!answer) return lose("somebody else answers there");
   if (attempt.channel.kind() == NoteKind::refusal)
-    fail_for(outgoing.peer, failure_in(text.substr(sizeof answer)));
-  expect_one_job(answer);
-  if (attempt.channel.kind() != NoteKind::welcome || answer.rank != outgoing.peer)
+    fail_for(outgoing.peer, failure_in(text.substr(sizeof *answer)));
+  expect_one_job(*answer);
+  if (attempt.channel.kind() != NoteKind::welcome || answer->rank != outgoing.peer)
     return lose("somebody else answers there");
   if (!attempt.channel.send(NoteKind::chosen, "")) return lose("the connection was closed");
   keep_link(outgoing.peer, outgoing.purpose, std::move(attempt.channel));
@@ -303,71 +266,44 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
   return false;
 }
 
-void Mesh::accept_all() {
-  for (const Socket& listening : ports_.sockets) {
-    for (;;) {
-      Socket socket = accept_from(listening);
-      if (!socket.is_open() && has_too_many_files(errno)) {
-        const int code = errno;
-        // Ranks alone do not make more than two each at a time: these may be theirs.
-        if (incoming_.size() <= 2 * links_.size() || !drop_stranger())
-          fail_for_files("accepting the connection of a rank", code);
-        continue;
-      }
-      if (!socket.is_open()) break;
-      if (incoming_.size() >= kMostIncoming + 2 * links_.size()) drop_stranger();
-      incoming_.push_back({.channel = NoteChannel(std::move(socket), NoteChannel::End::accepted,
-                                                  mine_, kMostText)});
-    }
-  }
-}
-
-/// The one that has waited longest; it comes again if it is a rank's. False if there is none.
-bool Mesh::drop_stranger() {
-  const auto first =
-      std::ranges::find_if(incoming_, [](const Attempt& attempt) { return !attempt.greeted; });
-  if (first == incoming_.end()) return false;
-  incoming_.erase(first);
-  return true;
-}
-
 // False if it has ended: it became a link, or is a stranger's.
-bool Mesh::advance_incoming(Attempt& attempt) {
-  switch (attempt.channel.read()) {
+bool Mesh::advance(Incoming& incoming) {
+  switch (incoming.channel.read()) {
     case NoteReader::Outcome::pending:
-      return attempt.greeted || attempt.since + kStrangersPatience > Clock::now();
+      return incoming.greeted || !incoming.is_late();
     case NoteReader::Outcome::ended:
       return false;
     case NoteReader::Outcome::complete:
       break;
   }
-  const NoteKind kind = attempt.channel.kind();
-  if (attempt.greeted) {
-    if (kind == NoteKind::chosen && !has_link(attempt.rank, attempt.purpose))
-      keep_link(attempt.rank, attempt.purpose, std::move(attempt.channel));
+  const NoteKind kind = incoming.channel.kind();
+  if (incoming.greeted) {
+    if (kind == NoteKind::chosen && !has_link(incoming.rank, incoming.purpose))
+      keep_link(incoming.rank, incoming.purpose, std::move(incoming.channel));
     return false;
   }
-  Greeting greeting;
-  const std::string_view text = attempt.channel.text();
-  if (!read_greeting(text, greeting)) return false;
-  if (kind == NoteKind::refusal) fail_for(greeting.rank, failure_in(text.substr(sizeof greeting)));
+  const std::string_view text = incoming.channel.text();
+  const auto greeting = Greeting::read(text);
+  if (!greeting) return false;
+  if (kind == NoteKind::refusal)
+    fail_for(greeting->rank, failure_in(text.substr(sizeof *greeting)));
   if (kind != NoteKind::greeting) return false;
-  expect_one_job(greeting);
-  const bool is_purpose = greeting.purpose == Purpose::control || greeting.purpose == Purpose::data;
-  if (greeting.rank <= rank_ || !is_purpose) return false;
-  attempt.greeted = true;
-  attempt.rank = greeting.rank;
-  attempt.purpose = greeting.purpose;
-  return attempt.channel.send(NoteKind::welcome, as_text(greeting_of(greeting.purpose))) &&
-         advance_incoming(attempt);
+  expect_one_job(*greeting);
+  const Purpose purpose = greeting->purpose;
+  const bool is_purpose = purpose == Purpose::control || purpose == Purpose::data;
+  if (greeting->rank <= rank_ || !is_purpose) return false;
+  incoming.greeted = true;
+  incoming.rank = greeting->rank;
+  incoming.purpose = purpose;
+  return incoming.channel.send(NoteKind::welcome, greeting_of(purpose).text()) && advance(incoming);
 }
 
 void Mesh::sleep(Deadline deadline) {
   polled_.clear();
   for (const Socket& listening : ports_.sockets)
     polled_.push_back({.fd = listening.get(), .events = POLLIN, .revents = 0});
-  for (const Attempt& attempt : incoming_)
-    polled_.push_back({.fd = attempt.channel.socket().get(), .events = POLLIN, .revents = 0});
+  for (const Incoming& incoming : acceptor_.connections())
+    polled_.push_back({.fd = incoming.channel.socket().get(), .events = POLLIN, .revents = 0});
   auto until = std::min(deadline.at(), Clock::now() + kLongestSleep);
   for (const Outgoing& outgoing : outgoing_) {
     if (outgoing.done) continue;
@@ -396,127 +332,21 @@ std::string Mesh::missing() const {
   return text;
 }
 
-// Over the control connection of those that have one, else over a connection for this alone. A rank
-// also passes on what it was told: who began may have another list and not know everyone. Then it
-// answers those that connect to it. If it can open no more files, it gives up those that it has.
-void Mesh::tell_all(std::string_view note) noexcept {
+void Mesh::notify_all(std::string_view note) noexcept {
   try {
     outgoing_.clear();
-    for (Attempt& attempt : incoming_)  // that the peer may have for a link already
-      if (attempt.greeted && attempt.purpose == Purpose::control)
-        (void)attempt.channel.send(NoteKind::abort, note.substr(0, kMostText));
-    incoming_.clear();
-    std::list<std::pair<int, Endpoint>> ways;  // to those that have no connection
-    std::vector<bool> told(links_.size());
-    for (int peer = 0; peer < size_; ++peer) {
-      const TcpAddress& address = peers_[at(peer)];
-      told[at(peer)] = links_[at(peer)].control.is_open() || peer == rank_ ||
-                       address.nonce == ports_.address.nonce;
-      if (links_[at(peer)].control.is_open())
-        (void)links_[at(peer)].control.send(NoteKind::abort, note.substr(0, kMostText));
-      if (told[at(peer)]) continue;
-      for (const Endpoint& endpoint : reachable(address, ports_.address.machine))
-        ways.emplace_back(peer, endpoint);
-    }
-    std::string text(as_text(greeting_of(Purpose::control)));
-    text += note.substr(0, kMostText - text.size());
-    std::list<Attempt> partings;
-    const auto is_over = [&](Attempt& attempt) {
-      if (is_connecting(attempt.channel.socket(), attempt.endpoint)) return false;
-      if (errno != 0) return true;
-      attempt.channel.refuse(text);
-      told[at(attempt.rank)] = true;
-      return true;
-    };
-    const auto is_answered = [&](Attempt& attempt) {
-      const NoteReader::Outcome outcome = attempt.channel.read();
-      Greeting greeting;
-      if (outcome == NoteReader::Outcome::complete &&
-          read_greeting(attempt.channel.text(), greeting)) {
-        (void)attempt.channel.send(NoteKind::refusal, text);
-        if (greeting.rank >= 0 && greeting.rank < size_) told[at(greeting.rank)] = true;
-      }
-      return outcome != NoteReader::Outcome::pending;
-    };
-    const auto give_up_files = [&] {
-      ports_.sockets.clear();
-      incoming_.clear();
-    };
-    const auto all_over = [&] {
-      try {
-        accept_all();
-      } catch (const CommError&) {
-        give_up_files();
-      }
-      std::erase_if(incoming_, is_answered);
-      std::erase_if(partings, is_over);
-      std::erase_if(ways, [&](const auto& way) { return told[at(way.first)]; });
-      while (!ways.empty()) {
-        const auto& [peer, endpoint] = ways.front();
-        Socket socket = connect_to(endpoint);
-        if (!socket.is_open() && has_too_many_files(errno)) {
-          give_up_files();
-          break;  // until one of those that are open is over
-        }
-        if (socket.is_open()) {
-          partings.push_back(attempt_at(endpoint, std::move(socket), peer));
-          partings.back().rank = peer;
-        }
-        ways.pop_front();
-      }
-      return std::ranges::all_of(told, [](bool is_told) { return is_told; });
-    };
-    sleep_until(all_over, Deadline::after(kPartingPatience));
+    FailureNotice{.ports = ports_,
+                  .greeting = greeting_of(Purpose::control),
+                  .peers = peers_,
+                  .links = links_,
+                  .acceptor = acceptor_}
+        .send(note);
   } catch (...) {
     // They wait until their deadline.
   }
 }
 
-/// At the first free port of the range; a Unix socket has no port.
-Socket listen_within(const Endpoint& endpoint, PortRange range) {
-  if (endpoint.family() == AF_UNIX) return listen_at(endpoint);
-  for (int port = range.first; port < range.last; ++port) {
-    if (port == range.left_out) continue;
-    Socket socket = listen_at(endpoint.at_port(port));
-    if (socket.is_open() || errno != EADDRINUSE) return socket;
-  }
-  return listen_at(endpoint.at_port(range.last));
-}
-
 }  // namespace
-
-TcpPorts open_ports(std::string_view interfaces, Reach reach, PortRange range) {
-  TcpPorts ports{.address = {.nonce = TcpAddress::new_nonce(),
-                             .machine = TcpAddress::this_machine(),
-                             .endpoints = {}},
-                 .sockets = {},
-                 .credentials = Credentials(),
-                 .tls = TlsContext()};
-  int code = 0;
-  for (const Endpoint& endpoint : local_endpoints(interfaces, reach)) {
-    Socket socket = listen_within(endpoint, range);
-    if (!socket.is_open()) {
-      code = errno;
-      if (has_too_many_files(code)) fail_for_files("listening for ranks", code);
-      continue;
-    }
-    ports.address.endpoints.push_back(Endpoint::of(socket));
-    ports.sockets.push_back(std::move(socket));
-  }
-  const bool reaches_hosts = std::ranges::any_of(
-      ports.address.endpoints, [](const Endpoint& one) { return one.family() != AF_UNIX; });
-  if (ports.sockets.empty() || (range.first > 0 && !reaches_hosts)) {
-    std::string where = "a TcpListener can listen nowhere";
-    if (range.first > 0)
-      where += " in ports " + std::to_string(range.first) + " to " + std::to_string(range.last);
-    WINNOW_EXPECTS(range.first == 0 || code != EADDRINUSE,
-                   where +
-                       ", which others have: name more in WINNOW_TCP_PORTS or "
-                       "TcpOptions::ports, one for each rank of a host at least");
-    fail_system(where, code);
-  }
-  return ports;
-}
 
 std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank, std::span<const std::string> addresses,
                                   Deadline deadline) {
@@ -526,7 +356,7 @@ std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank, std::span<const std
     return mesh.run(deadline);
   } catch (const Error& error) {
     const Failure why = failure_of(error);
-    mesh.tell_all(note_of(why.text, why.kind));
+    mesh.notify_all(note_of(why.text, why.kind));
     throw;
   }
 }

@@ -7,27 +7,12 @@
 #include <vector>
 #include <winnow/transport.hpp>
 
-#include "comm/transport/credentials.hpp"
-#include "comm/transport/tcp/address.hpp"
+#include "comm/transport/shm/shared_ring.hpp"
 #include "comm/transport/tcp/connection.hpp"
 #include "comm/transport/tcp/note_channel.hpp"
-#include "comm/transport/tcp/port_range.hpp"
-#include "comm/transport/tcp/shared_ring.hpp"
-#include "comm/transport/tls.hpp"
+#include "comm/transport/tcp/ports.hpp"
 
 namespace winnow::comm {
-
-/// A rank's listening sockets and their address, the job's credentials, and how the rank encrypts.
-struct TcpPorts {
-  TcpAddress address;
-  std::vector<Socket> sockets;
-  Credentials credentials;
-  TlsContext tls;
-};
-
-/// Listens at a free port, one of the range, of every address of these interfaces (as
-/// local_endpoints names them). The credentials are open.
-TcpPorts open_ports(std::string_view interfaces, Reach reach = Reach::hosts, PortRange range = {});
 
 /// The connections to one peer: messages go over `data`, notes over `control`, so that an abort
 /// overtakes messages and each peer's death is seen whether or not a message is expected.
@@ -47,7 +32,7 @@ struct TcpLink {
 ///
 /// Throws UsageError if the list is not of addresses, or does not hold this rank's at `rank`, or
 /// peers were given another list; CommError at the deadline, naming the ranks that are missing.
-/// Tells the others why, so that they need not wait for their deadline; for that it closes the
+/// Notifies the others why, so that they need not wait for their deadline; for that it closes the
 /// sockets of `ports`.
 std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank, std::span<const std::string> addresses,
                                   Deadline deadline);

@@ -49,7 +49,7 @@ class NoteChannel {
   /// it yet, and a last note. Its proof does without the other end's number, so whoever records it
   /// can repeat it, to an end of the same credentials.
   void refuse(std::string_view why) noexcept;
-  /// Tells the other end that its proof is none, and nothing else.
+  /// Refuses the other end, whose proof is none, without a reason.
   void dismiss() noexcept;
 
   /// Credentials that both ends of this connection have for another purpose, once they have met.

@@ -18,9 +18,9 @@ TcpNotices::TcpNotices(std::vector<NoteChannel> controls) {
   for (NoteChannel& control : controls) peers_.push_back({.control = std::move(control)});
 }
 
-void TcpNotices::tell(NoteKind kind, std::string_view text) noexcept {
+void TcpNotices::send(NoteKind kind, std::string_view text) noexcept {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(told_, true)) return;
+  if (std::exchange(sent_, true)) return;
   for (Peer& peer : peers_)
     if (peer.control.is_open()) (void)peer.control.send(kind, text.substr(0, kMostNotice));
 }
@@ -70,7 +70,7 @@ std::string TcpNotices::reason_of_waiting(int peer) const {
   }
 }
 
-const std::optional<Failure>& TcpNotices::listen(int peer) {
+const std::optional<Failure>& TcpNotices::receive(int peer) {
   Peer& from = peers_[static_cast<std::size_t>(peer)];
   while (!from.ended) {
     const NoteReader::Outcome outcome = from.control.read();

@@ -20,9 +20,9 @@ class TcpNotices {
   /// `controls`: by rank; this rank's own is closed.
   explicit TcpNotices(std::vector<NoteChannel> controls);
 
-  /// Tells all peers, once: later calls do nothing. Any thread may call it. Never blocks.
-  void tell(NoteKind kind, std::string_view text) noexcept;
-  // At a deadline a rank asks all others for whom they wait, to tell who holds them up.
+  /// Sends a note to all peers, once: later calls do nothing. Any thread may call it. Never blocks.
+  void send(NoteKind kind, std::string_view text) noexcept;
+  // At a deadline a rank asks all others for whom they wait, to name who holds them up.
   /// Asks all peers, whose answers until now no longer count.
   void ask() noexcept;
   /// Answers those that have asked that this rank waits for `waits_for`, or -1: for nobody.
@@ -34,7 +34,7 @@ class TcpNotices {
 
   /// Reads what has come from `peer`. Returns why nothing more will: it aborted or is gone. Nothing
   /// while neither is so, and if it has left.
-  const std::optional<Failure>& listen(int peer);
+  const std::optional<Failure>& receive(int peer);
   /// Whether `peer` has said that it leaves.
   bool has_left(int peer) const { return peers_[static_cast<std::size_t>(peer)].left; }
   /// Credentials for messages, which only this rank and `peer` have.
@@ -58,7 +58,7 @@ class TcpNotices {
 
   std::vector<Peer> peers_;
   std::mutex mutex_;
-  bool told_ = false;
+  bool sent_ = false;
 };
 
 }  // namespace winnow::comm

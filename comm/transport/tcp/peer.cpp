@@ -15,16 +15,11 @@ void TcpPeer::open(TcpLink& link) {
   reader_.use(&in_);
 }
 
-void TcpPeer::append(Fifo<TcpMessage>& messages, std::uint64_t number) {
-  Lane& lane = messages[number].is_send ? sends_ : receipts_;
-  if (lane.current == TcpMessage::kNone)
-    lane.current = number;
-  else
-    messages[lane.last].next = number;
-  lane.last = number;
+void TcpPeer::append(TcpMessages& messages, std::uint64_t number) {
+  (messages[number].is_send ? sends_ : receipts_).append(messages, number);
 }
 
-bool TcpPeer::send(Fifo<TcpMessage>& messages) {
+bool TcpPeer::send(TcpMessages& messages) {
   unwritten_ = false;
   if (has_rings()) writable_ = out_.can_write();
   while (is_sending() && writable_) {
@@ -48,7 +43,7 @@ bool TcpPeer::send(Fifo<TcpMessage>& messages) {
 }
 
 /// Adds what is left of the sends and is written.
-void TcpPeer::gather(const Fifo<TcpMessage>& messages, FrameWriter& writer) const {
+void TcpPeer::gather(const TcpMessages& messages, FrameWriter& writer) const {
   std::uint64_t sent = sent_;
   for (std::uint64_t n = sends_.current; n != TcpMessage::kNone && writer.has_room();
        n = messages[n].next) {
@@ -63,7 +58,7 @@ void TcpPeer::gather(const Fifo<TcpMessage>& messages, FrameWriter& writer) cons
   }
 }
 
-void TcpPeer::advance(Fifo<TcpMessage>& messages, std::uint64_t sent) {
+void TcpPeer::advance(TcpMessages& messages, std::uint64_t sent) {
   sent_ += sent;
   while (is_sending()) {
     TcpMessage& message = messages[sends_.current];
@@ -75,7 +70,7 @@ void TcpPeer::advance(Fifo<TcpMessage>& messages, std::uint64_t sent) {
   }
 }
 
-std::string TcpPeer::receive(Fifo<TcpMessage>& messages) {
+std::string TcpPeer::receive(TcpMessages& messages) {
   if (has_rings() && in_.can_read()) reader_.wake(false);
   while (is_receiving() && reader_.is_awake()) {
     TcpMessage& message = messages[receipts_.current];

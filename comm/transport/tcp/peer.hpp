@@ -6,34 +6,24 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/transport/fifo.hpp"
+#include "comm/transport/message_queue.hpp"
+#include "comm/transport/shm/shared_ring.hpp"
+#include "comm/transport/socket.hpp"
 #include "comm/transport/tcp/connection.hpp"
 #include "comm/transport/tcp/frames.hpp"
 #include "comm/transport/tcp/mesh.hpp"
-#include "comm/transport/tcp/shared_ring.hpp"
-#include "comm/transport/tcp/socket.hpp"
 
 namespace winnow::comm {
 
-struct TcpMessage {
-  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
-
-  std::byte* data;               // only read if is_send
-  std::uint64_t bytes;           // to send, or the size of the receive buffer
-  std::uint64_t* message_bytes;  // where to store the received size, or null
-  int peer;
-  bool is_send;
-  const std::uint64_t* written = nullptr;  // bytes ready to send, or null: all
-  std::uint64_t* arrived = nullptr;        // where to report received bytes, or null
-  FrameHeader header{};                    // of a send
-  std::uint64_t next = kNone;              // the message after it in its lane
-  bool complete = false;
+struct TcpMessage : QueuedMessage {
+  FrameHeader header;  ///< of a send
 };
+using TcpMessages = MessageQueue<TcpMessage>;
 
 /// The messages that this rank sends to another and receives from it, over a socket or over two
 /// rings.
 ///
-/// Messages form a lane in each direction, linked through TcpMessage::next; `current` is its first
+/// Messages form a lane in each direction, linked in order; `current` is its first
 /// message that is not complete. A send is complete when the kernel has taken its last byte, a
 /// receipt when its last byte lies in the caller's buffer. Nothing is read from a peer for which no
 /// receipt is started: TCP then holds its sender up.
@@ -49,14 +39,14 @@ class TcpPeer {
   bool has_rings() const { return in_.is_open(); }
 
   /// Appends message `number` to its lane.
-  void append(Fifo<TcpMessage>& messages, std::uint64_t number);
-  bool is_sending() const { return sends_.current != TcpMessage::kNone; }
-  bool is_receiving() const { return receipts_.current != TcpMessage::kNone; }
+  void append(TcpMessages& messages, std::uint64_t number);
+  bool is_sending() const { return !sends_.empty(); }
+  bool is_receiving() const { return !receipts_.empty(); }
 
   /// Sends what the kernel takes. False if more of a message must be written first.
-  bool send(Fifo<TcpMessage>& messages);
+  bool send(TcpMessages& messages);
   /// Receives what has come. Returns what is wrong with a message, or an empty text.
-  std::string receive(Fifo<TcpMessage>& messages);
+  std::string receive(TcpMessages& messages);
   /// Why nothing more can be sent, or come, or empty.
   const std::string& send_problem() const { return send_problem_; }
   const std::string& receive_problem() const { return reader_.problem(); }
@@ -67,21 +57,16 @@ class TcpPeer {
 
   // For rings.
   bool can_read() const { return in_.can_read(); }
-  /// Tells the other end whether to ring when messages can move. False if some can.
+  /// Sets whether the other end rings when messages can move. False if some can.
   bool set_sleeping(bool sleeps);
 
  private:
-  struct Lane {
-    std::uint64_t current = TcpMessage::kNone;
-    std::uint64_t last = TcpMessage::kNone;  // valid only if there is a current one
-  };
-
-  void gather(const Fifo<TcpMessage>& messages, FrameWriter& writer) const;
-  void advance(Fifo<TcpMessage>& messages, std::uint64_t sent);
+  void gather(const TcpMessages& messages, FrameWriter& writer) const;
+  void advance(TcpMessages& messages, std::uint64_t sent);
 
   Connection data_;
   SharedRing in_, out_;  // if open, instead of data_
-  Lane sends_, receipts_;
+  MessageLane sends_, receipts_;
   FrameReader reader_;
   std::uint64_t sent_ = 0;  // bytes of the current send, its header included
   bool writable_ = true;

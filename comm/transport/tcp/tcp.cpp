@@ -22,16 +22,13 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/abort_on_error.hpp"
-#include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
-#include "comm/transport/fifo.hpp"
-#include "comm/transport/growing.hpp"
 #include "comm/transport/message_keys.hpp"
+#include "comm/transport/message_transport.hpp"
 #include "comm/transport/occupancy.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/tcp/notices.hpp"
 #include "comm/transport/tcp/peer.hpp"
-#include "comm/transport/ticket_queue.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -45,11 +42,6 @@ constexpr std::chrono::milliseconds kLastWords{200};  // for a peer to say why i
 constexpr int kShortly = 5;                           // milliseconds
 constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};  // among epoll's events
 constexpr int kNever = -1;                              // of epoll's timeouts
-
-/// One start.
-struct TcpStart {
-  std::uint64_t end;  // number of the message after its last
-};
 
 void set_socket_option(const Socket& socket, int level, int name, int value) {
   if (::setsockopt(socket.get(), level, name, &value, sizeof value) != 0)
@@ -76,7 +68,7 @@ int timeout_of(Deadline deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
 }
 
-class TcpTransport final : public Transport, public GrowingMessages, public MessageKeys {
+class TcpTransport final : public GrowingTransport, public MessageKeys {
  public:
   TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links, Socket bell,
                const TcpSettings& settings);
@@ -87,16 +79,6 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   int node() const override { return node_; }
   bool allows_threads() const override { return true; }
 
-  void send(std::span<const std::byte> message, int peer) override {
-    send_growing(message, peer, nullptr);
-  }
-  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
-    recv_growing(buffer, peer, message_bytes, nullptr);
-  }
-  void send_growing(std::span<const std::byte> message, int peer,
-                    const std::uint64_t* written) override;
-  void recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
-                    std::uint64_t* arrived) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override { return look(ticket, deadline, 0); }
@@ -108,7 +90,7 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
  private:
   void open(std::vector<TcpLink>& links);
   TcpPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  void enqueue(const TcpMessage& message);
+  void enqueue(const Message& message) override;
   void watch(const Socket& socket, std::uint64_t name, std::uint32_t events);
   void move(int rank) {
     move_sends(rank);
@@ -120,13 +102,12 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   bool try_sends(int to);
   void move_receipts(int from);
   void take_events(int timeout);
-  bool retire(std::uint64_t ticket);
   bool look(Ticket ticket, Deadline deadline, int timeout);
   void expect_usable();
   void lose_link(int rank, const std::string& problem);
   void find_out_about_lost_link();
   void fail_later(const std::optional<Failure>& why) {
-    if (!doom_) doom_ = why;
+    if (!pending_failure_) pending_failure_ = why;
   }
   int waits_for();
   [[noreturn]] void fail(const Failure& why);
@@ -141,14 +122,13 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   std::vector<int> ring_peers_;  // those with rings
   std::array<epoll_event, 64> events_{};
 
-  TicketQueue<TcpStart> starts_;
-  Fifo<TcpMessage> messages_;   // of all lanes, in the order enqueued; retire pops from the front
+  TcpMessages messages_;        // of all lanes
   std::uint64_t linked_ = 0;    // number of the first message that no peer has
   std::vector<int> unwritten_;  // peers whose current send waits for more to be written
 
   FailureLatch failure_;
   // Why nothing more will complete; the next wait that is not done throws it.
-  std::optional<Failure> doom_;
+  std::optional<Failure> pending_failure_;
   struct LostLink {
     int rank = -1;  // -1: none
     std::string problem;
@@ -182,7 +162,7 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
     open(links);
   } catch (const Error& error) {
     const Failure why = failure_of(error);
-    notices_.tell(NoteKind::abort, note_of(why.text, why.kind));
+    notices_.send(NoteKind::abort, note_of(why.text, why.kind));
     throw;
   }
 }
@@ -216,7 +196,7 @@ void read_rest(const Socket& socket) {
 // believe that they were received.
 TcpTransport::~TcpTransport() {
   if (failure_.forked()) return;
-  notices_.tell(NoteKind::leave, "");
+  notices_.send(NoteKind::leave, "");
   const bool failed = failure_.failed() || aborted_.load(std::memory_order_relaxed);
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
@@ -235,39 +215,15 @@ void TcpTransport::watch(const Socket& socket, std::uint64_t name, std::uint32_t
     fail_system("epoll_ctl", errno);
 }
 
-void TcpTransport::send_growing(std::span<const std::byte> message, int peer,
-                                const std::uint64_t* written) {
-  enqueue({.data = const_cast<std::byte*>(message.data()),
-           .bytes = message.size(),
-           .message_bytes = nullptr,
-           .peer = peer,
-           .is_send = true,
-           .written = written,
-           .header = {.message_bytes = message.size()}});
-  bytes_sent_ += message.size();
-}
-
-void TcpTransport::recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
-                                std::uint64_t* arrived) {
-  enqueue({.data = buffer.data(),
-           .bytes = buffer.size(),
-           .message_bytes = message_bytes,
-           .peer = peer,
-           .is_send = false,
-           .arrived = arrived});
-}
-
-void TcpTransport::enqueue(const TcpMessage& message) {
-  expect_peer(message.peer, rank_, size());
-  expect_memory(std::span<const std::byte>(message.data, message.bytes));
+void TcpTransport::enqueue(const Message& message) {
   expect_usable();
-  messages_.push(message);
+  messages_.push({{message}, {.message_bytes = message.bytes}});
 }
 
 Ticket TcpTransport::start(const Exec& exec) {
   expect_usable();
   WINNOW_EXPECTS(takes(exec.place), "TCP takes no device memory: copy messages to the host");
-  const Ticket ticket = starts_.push({messages_.end()});
+  messages_.start();
   const std::uint64_t first = linked_;
   for (; linked_ != messages_.end(); ++linked_)
     peer(messages_[linked_].peer).append(messages_, linked_);
@@ -276,7 +232,7 @@ Ticket TcpTransport::start(const Exec& exec) {
     const auto [to, is_send] = std::pair(messages_[number].peer, messages_[number].is_send);
     is_send ? move_sends(to) : move_receipts(to);
   }
-  return ticket;
+  return {messages_.starts().last()};
 }
 
 void TcpTransport::move_sends(int to) {
@@ -311,7 +267,7 @@ void TcpTransport::move_what_has_no_event() {
   for (const int other : ring_peers_) move(other);
 }
 
-/// Tells the other ends of rings whether to ring. False if something can move: do not sleep then.
+/// Sets whether the other ends of rings ring. False if something can move: do not sleep then.
 bool TcpTransport::set_sleeping_at_rings(bool sleeps) {
   bool may_sleep = true;
   for (const int rank : ring_peers_) may_sleep &= peer(rank).set_sleeping(sleeps);
@@ -333,7 +289,7 @@ void TcpTransport::take_events(int timeout) {
     }
     const auto from = static_cast<int>(data.u64 / 2);
     if (data.u64 % 2 == 1) {
-      fail_later(notices_.listen(from));
+      fail_later(notices_.receive(from));
       notices_.answer(waits_for());
       if (peer(from).has_rings()) move(from);
       continue;
@@ -349,44 +305,33 @@ void TcpTransport::take_events(int timeout) {
   }
 }
 
-/// Drops completed messages of starts up to `ticket`; returns whether all of them were complete.
-bool TcpTransport::retire(std::uint64_t ticket) {
-  return starts_.retire(ticket, [this](const TcpStart& start) {
-    for (; messages_.begin() != start.end; messages_.pop())
-      if (!messages_.front().complete) return false;
-    return true;
-  });
-}
-
 // Whether a ticket is done, perhaps after up to `timeout` milliseconds.
 bool TcpTransport::look(Ticket ticket, Deadline deadline, int timeout) {
   expect_usable();
-  starts_.expect_started(ticket);
-  if (retire(ticket.number)) return true;
+  messages_.starts().expect_started(ticket);
+  if (messages_.retire(ticket)) return true;
   move_what_has_no_event();
-  if (retire(ticket.number)) return true;  // else it would sleep with nothing to wait for
+  if (messages_.retire(ticket)) return true;  // else it would sleep with nothing to wait for
   take_events(lost_link_.rank < 0 || timeout == 0 ? timeout : kShortly);
-  if (retire(ticket.number)) return true;
+  if (messages_.retire(ticket)) return true;
   expect_usable();
   if (lost_link_.rank >= 0) find_out_about_lost_link();
-  if (doom_) fail(*doom_);
+  if (pending_failure_) fail(*pending_failure_);
   if (deadline.passed()) fail_at_deadline();
   return false;
 }
 
 /// The rank that this one waits for may itself wait for another one.
 void TcpTransport::fail_at_deadline() {
-  const TcpMessage first = messages_.front();
   notices_.ask();
   const auto has_answers = [this] {
     take_events(0);
-    return notices_.all_answered() || doom_;
+    return notices_.all_answered() || pending_failure_;
   };
   sleep_until(has_answers, Deadline::after(kLastWords));
-  if (doom_ && doom_->kind != FailureKind::deadline) fail(*doom_);
-  fail(missed_deadline(std::string("while it waited for a message ") +
-                       (first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer) +
-                       notices_.reason_of_waiting(first.peer)));
+  if (pending_failure_ && pending_failure_->kind != FailureKind::deadline) fail(*pending_failure_);
+  const int first = messages_[messages_.begin()].peer;
+  fail(messages_.missed_deadline(notices_.reason_of_waiting(first)));
 }
 
 /// The rank for which this one waits first, or -1.
@@ -406,7 +351,7 @@ void TcpTransport::progress() {
   if (failure_.failed() || failure_.forked()) return;
   move_what_has_no_event();
   take_events(0);
-  if (doom_) fail(*doom_);
+  if (pending_failure_) fail(*pending_failure_);
 }
 
 void TcpTransport::abort(std::string_view reason, FailureKind kind) noexcept {
@@ -416,7 +361,7 @@ void TcpTransport::abort(std::string_view reason, FailureKind kind) noexcept {
     if (!aborted_.load(std::memory_order_relaxed)) abort_why_ = aborted_here(reason, kind);
     aborted_.store(true, std::memory_order_release);
   }
-  notices_.tell(NoteKind::abort, note_of(reason, kind));
+  notices_.send(NoteKind::abort, note_of(reason, kind));
   const std::uint64_t ring = 1;
   (void)!::write(doorbell_.get(), &ring, sizeof ring);
 }
@@ -442,7 +387,7 @@ void TcpTransport::expect_usable() {
 
 void TcpTransport::fail(const Failure& why) {
   failure_.keep(of_rank(rank_, why));
-  notices_.tell(NoteKind::abort, note_of(why.text, why.kind));
+  notices_.send(NoteKind::abort, note_of(why.text, why.kind));
   failure_.fail();
 }
 
@@ -455,7 +400,7 @@ void TcpTransport::lose_link(int rank, const std::string& problem) {
 void TcpTransport::find_out_about_lost_link() {
   const auto& [rank, problem, patience] = lost_link_;
   const std::string who = "rank " + std::to_string(rank);
-  fail_later(notices_.listen(rank));
+  fail_later(notices_.receive(rank));
   if (notices_.has_left(rank)) fail_later(Failure{who + " has left: its transport was destroyed"});
   if (patience.passed()) fail_later(Failure{"the connection to " + who + ": " + problem});
 }

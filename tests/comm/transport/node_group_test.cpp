@@ -1,6 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads, each of which maps the memory for itself, as processes do.
+#include "comm/transport/shm/node_group.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +16,6 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "comm/transport/node/group.hpp"
 #include "kernels/reduce.hpp"
 #include "lab/reference/place.hpp"
 

@@ -1,12 +1,12 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/shm/node_memory.hpp"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <utility>
-
-#include "comm/transport/node/memory.hpp"
 
 namespace winnow::tests {
 namespace {

@@ -9,7 +9,7 @@
 #include <winnow/exec.hpp>
 #include <winnow/reduce_op.hpp>
 
-#include "comm/transport/node/memory.hpp"
+#include "comm/transport/shm/node_memory.hpp"
 
 namespace winnow::comm {
 
@@ -38,11 +38,11 @@ class [[gnu::visibility("default")]] NodeGroup {
                   const std::function<void()>& look);
 
  private:
-  struct Seat;
+  struct RankInfo;
   struct Board;
 
   Board& board() const;
-  Seat& seat(int rank) const;
+  RankInfo& info(int rank) const;
   /// A rank's room for its elements, or (rank == ranks_) that for their reduction.
   Elements room(int rank, const Elements& like) const;
   /// Returns when all ranks have arrived here as often as this one.

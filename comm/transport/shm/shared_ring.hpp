@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "comm/transport/tcp/socket.hpp"
+#include "comm/transport/shm/shared_mapping.hpp"
 
 namespace winnow::comm {
 
@@ -26,13 +26,8 @@ class SharedRing {
   static SharedRing make() noexcept;
   /// Maps a ring that another process made; not open if `memory` is no ring.
   static SharedRing map(Socket memory) noexcept;
-  SharedRing(SharedRing&& other) noexcept;
-  SharedRing& operator=(SharedRing&& other) noexcept;
-  ~SharedRing();
-  SharedRing(const SharedRing&) = delete;
-  SharedRing& operator=(const SharedRing&) = delete;
 
-  bool is_open() const { return state_ != nullptr; }
+  bool is_open() const { return static_cast<bool>(mapping_); }
   /// To pass to the other process.
   const Socket& memory() const { return memory_; }
   /// The bell of the rank at the other end.
@@ -55,11 +50,12 @@ class SharedRing {
 
  private:
   struct State;
+  State& state() const;
   void ring_bell() const noexcept;
 
   Socket memory_;
   Socket bell_;
-  State* state_ = nullptr;
+  SharedMapping mapping_;
 };
 
 }  // namespace winnow::comm

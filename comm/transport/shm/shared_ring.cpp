@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/tcp/shared_ring.hpp"
+#include "comm/transport/shm/shared_ring.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -49,90 +49,71 @@ struct SharedRing::State {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 SharedRing SharedRing::make() noexcept {
-  SharedRing ring;
-  Socket memory(::memfd_create("winnow", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory.is_open() || ::ftruncate(memory.get(), sizeof(State)) != 0 ||
-      ::fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0)
-    return ring;
+  Socket memory = make_memory_file(sizeof(State), MFD_ALLOW_SEALING);
+  if (!memory.is_open() || ::fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) return {};
   return map(std::move(memory));
 }
 
 SharedRing SharedRing::map(Socket memory) noexcept {
-  SharedRing ring;
   struct stat file {};
   if (::fstat(memory.get(), &file) != 0 || file.st_size != sizeof(State) ||
       (::fcntl(memory.get(), F_GET_SEALS) & kSeals) != kSeals)
-    return ring;
-  void* const mapped =
-      ::mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
-  if (mapped == MAP_FAILED) return ring;
-  ring.state_ = static_cast<State*>(mapped);  // zeros, as a new State has
-  ring.memory_ = std::move(memory);
+    return {};
+  SharedRing ring;
+  ring.mapping_ = SharedMapping(memory, sizeof(State));
+  if (ring.is_open()) ring.memory_ = std::move(memory);
   return ring;
 }
 
-SharedRing::SharedRing(SharedRing&& other) noexcept
-    : memory_(std::move(other.memory_)),
-      bell_(std::move(other.bell_)),
-      state_(std::exchange(other.state_, nullptr)) {}
-
-SharedRing& SharedRing::operator=(SharedRing&& other) noexcept {
-  SharedRing taken(std::move(other));
-  std::swap(memory_, taken.memory_);
-  std::swap(bell_, taken.bell_);
-  std::swap(state_, taken.state_);
-  return *this;
-}
-
-SharedRing::~SharedRing() {
-  if (state_ != nullptr) ::munmap(state_, sizeof(State));
+SharedRing::State& SharedRing::state() const {
+  return *reinterpret_cast<State*>(mapping_.data());  // zeros at first, as a new State has
 }
 
 bool SharedRing::can_write() const {
-  return memory_.is_open() && state_->filled() < kBytes;
+  return memory_.is_open() && state().filled() < kBytes;
 }
 
 std::uint64_t SharedRing::write(std::span<const iovec> pieces) {
-  std::uint64_t position = state_->written.load(std::memory_order_relaxed);
+  std::uint64_t position = state().written.load(std::memory_order_relaxed);
   const std::uint64_t begin = position;
   for (const iovec& piece : pieces) {
     std::span<const std::byte> rest(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
     while (!rest.empty()) {
-      const std::uint64_t most = std::min({kBytes - state_->filled(), kChunk, rest.size()});
+      const std::uint64_t most = std::min({kBytes - state().filled(), kChunk, rest.size()});
       if (most == 0) break;
-      const std::span<std::byte> place = state_->from(position, most);
+      const std::span<std::byte> place = state().from(position, most);
       std::memcpy(place.data(), rest.data(), place.size());
       rest = rest.subspan(place.size());
       position += place.size();
-      state_->written.store(position, std::memory_order_release);
+      state().written.store(position, std::memory_order_release);
     }
     if (!rest.empty()) break;
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (position != begin && state_->reader_sleeps.load(std::memory_order_relaxed) != 0 &&
-      state_->reader_sleeps.exchange(0) != 0)
+  if (position != begin && state().reader_sleeps.load(std::memory_order_relaxed) != 0 &&
+      state().reader_sleeps.exchange(0) != 0)
     ring_bell();
   return position - begin;
 }
 
 bool SharedRing::can_read() const {
-  return memory_.is_open() && state_->filled() != 0;
+  return memory_.is_open() && state().filled() != 0;
 }
 
 std::uint64_t SharedRing::read(std::span<const iovec> pieces) {
-  std::uint64_t position = state_->taken.load(std::memory_order_relaxed);
+  std::uint64_t position = state().taken.load(std::memory_order_relaxed);
   const std::uint64_t begin = position;
   for (const iovec& piece : pieces) {
     std::span<std::byte> rest(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
     while (!rest.empty()) {
-      const std::uint64_t most = std::min({state_->filled(), kChunk, rest.size()});
+      const std::uint64_t most = std::min({state().filled(), kChunk, rest.size()});
       if (most == 0) break;
-      const std::span<const std::byte> place = state_->from(position, most);
+      const std::span<const std::byte> place = state().from(position, most);
       std::memcpy(rest.data(), place.data(), place.size());
       rest = rest.subspan(place.size());
       position += place.size();
-      state_->taken.store(position, std::memory_order_release);
-      if (state_->filled() <= kBytes / 2) release_writer();
+      state().taken.store(position, std::memory_order_release);
+      if (state().filled() <= kBytes / 2) release_writer();
     }
     if (!rest.empty()) break;
   }
@@ -142,20 +123,20 @@ std::uint64_t SharedRing::read(std::span<const iovec> pieces) {
 void SharedRing::release_writer() {
   if (!memory_.is_open()) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (state_->writer_sleeps.load(std::memory_order_relaxed) != 0 &&
-      state_->writer_sleeps.exchange(0) != 0)
+  if (state().writer_sleeps.load(std::memory_order_relaxed) != 0 &&
+      state().writer_sleeps.exchange(0) != 0)
     ring_bell();
 }
 
 void SharedRing::set_writer_sleeps(bool sleeps) {
   if (!memory_.is_open()) return;
-  state_->writer_sleeps.store(sleeps ? 1 : 0, std::memory_order_relaxed);
+  state().writer_sleeps.store(sleeps ? 1 : 0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void SharedRing::set_reader_sleeps(bool sleeps) {
   if (!memory_.is_open()) return;
-  state_->reader_sleeps.store(sleeps ? 1 : 0, std::memory_order_relaxed);
+  state().reader_sleeps.store(sleeps ? 1 : 0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/tcp/socket.hpp"
+#include "comm/transport/socket.hpp"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/transport/node/group.hpp"
+#include "comm/transport/shm/node_group.hpp"
 
 #include <sched.h>
 
@@ -17,9 +17,9 @@
 #include "kernels/exec/pause.hpp"
 #include "kernels/reduce.hpp"
 
-// The memory: a board, a seat for each rank, and rooms. Each rank has a room for its elements, and
-// there is one more for what ranks reduce for each other; two of each, for calls of even and of odd
-// number.
+// The memory: a board, a RankInfo for each rank, and rooms. Each rank has a room for its elements,
+// and there is one more for what ranks reduce for each other; two of each, for calls of even and of
+// odd number.
 //
 // A call: a rank copies its elements to its room, and arrives. When all have, it reads all rooms:
 // whole, if they are small; otherwise it reduces its chunk of them, arrives again, and copies what
@@ -60,14 +60,14 @@ struct alignas(kLine) NodeGroup::Board {
   std::uint32_t alarm;
 };
 
-struct alignas(kLine) NodeGroup::Seat {
+struct alignas(kLine) NodeGroup::RankInfo {
   std::uint64_t arrivals;
   std::array<Shape, 2> shapes;  // of calls of even and of odd number
 };
 
 std::size_t NodeGroup::memory_bytes(int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
-  return sizeof(Board) + count * sizeof(Seat) + 2 * (count + 1) * room_bytes(ranks);
+  return sizeof(Board) + count * sizeof(RankInfo) + 2 * (count + 1) * room_bytes(ranks);
 }
 
 NodeGroup::NodeGroup(NodeMemory memory, int rank, int ranks)
@@ -77,8 +77,8 @@ NodeGroup::Board& NodeGroup::board() const {
   return *reinterpret_cast<Board*>(memory_.bytes().data());
 }
 
-NodeGroup::Seat& NodeGroup::seat(int rank) const {
-  return reinterpret_cast<Seat*>(memory_.bytes().data() + sizeof(Board))[rank];
+NodeGroup::RankInfo& NodeGroup::info(int rank) const {
+  return reinterpret_cast<RankInfo*>(memory_.bytes().data() + sizeof(Board))[rank];
 }
 
 void NodeGroup::raise_alarm() noexcept {
@@ -98,9 +98,9 @@ Elements NodeGroup::room(int rank, const Elements& like) const {
 
 void NodeGroup::arrive(const std::function<void()>& look) {
   ++arrivals_;
-  std::atomic_ref(seat(rank_).arrivals).store(arrivals_, std::memory_order_release);
+  std::atomic_ref(info(rank_).arrivals).store(arrivals_, std::memory_order_release);
   for (int rank = 0; rank < ranks_; ++rank) {
-    const std::atomic_ref<std::uint64_t> theirs(seat(rank).arrivals);
+    const std::atomic_ref<std::uint64_t> theirs(info(rank).arrivals);
     for (unsigned polls = 1; theirs.load(std::memory_order_acquire) < arrivals_; ++polls) {
       if (polls < kPollsOfArrivals) {
         kernels::pause();
@@ -113,9 +113,9 @@ void NodeGroup::arrive(const std::function<void()>& look) {
 }
 
 void NodeGroup::expect_same_shape() const {
-  const Shape& mine = seat(rank_).shapes[calls_ % 2];
+  const Shape& mine = info(rank_).shapes[calls_ % 2];
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Shape& theirs = seat(rank).shapes[calls_ % 2];
+    const Shape& theirs = info(rank).shapes[calls_ % 2];
     if (theirs == mine) continue;
     fail_by({"rank " + std::to_string(rank) + " reduces " + std::to_string(theirs.bytes) +
                  " bytes where rank " + std::to_string(rank_) + " reduces " +
@@ -130,7 +130,7 @@ void NodeGroup::all_reduce(const Exec& exec, const Elements& elements, ReduceOp 
   const std::size_t bytes = elements.bytes().size();
   ++calls_;
   std::memcpy(room(rank_, elements).bytes().data(), elements.bytes().data(), bytes);
-  seat(rank_).shapes[calls_ % 2] = {.bytes = bytes, .type = elements.type(), .op = op};
+  info(rank_).shapes[calls_ % 2] = {.bytes = bytes, .type = elements.type(), .op = op};
   arrive(look);
   expect_same_shape();
   // into = op over the rooms, of the elements from `begin` on.

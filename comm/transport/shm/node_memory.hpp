@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#include "comm/transport/shm/shared_mapping.hpp"
+
 namespace winnow::comm {
 
 /// Memory that processes of one machine share, zero at first. One process makes it; the others open
@@ -32,7 +34,7 @@ class [[gnu::visibility("default")]] NodeMemory {
   /// None if there is none of this size at the address.
   static NodeMemory open(const Address& address, std::size_t bytes);
 
-  explicit operator bool() const { return mapped_ != nullptr; }
+  explicit operator bool() const { return static_cast<bool>(mapping_); }
   /// 64-byte aligned.
   std::span<std::byte> bytes() const;
   /// The address by which others open this memory. For the process that made it.
@@ -40,13 +42,10 @@ class [[gnu::visibility("default")]] NodeMemory {
   void close_to_others() noexcept;
 
  private:
-  NodeMemory(std::byte* mapped, std::size_t size, int descriptor)
-      : mapped_(mapped), size_(size), descriptor_(descriptor) {}
-  static std::byte* map(int descriptor, std::size_t size) noexcept;
+  NodeMemory(Socket file, std::size_t size) noexcept;
 
-  std::byte* mapped_ = nullptr;  // the token, and from kBegin on the memory
-  std::size_t size_ = 0;         // of both
-  int descriptor_ = -1;
+  SharedMapping mapping_;  // the token, and from kBegin on the memory
+  Socket file_;            // closed unless it is open to others
 };
 
 }  // namespace winnow::comm
