@@ -108,7 +108,7 @@ Union Compressor::unite(const Exec& exec, const Header& header, const MessageVie
                      .format = partial_codings(codings_).value,
                      .coded = {}}};
   both.sum.header.flags |= first.header.flags | second.header.flags;
-  if (draws()) {
+  if (codings_.drawn()) {
     add_values(sound, first, second, scratch.take<float>(header.k), both.sum);
     return both;
   }

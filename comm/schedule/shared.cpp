@@ -94,7 +94,8 @@ class Shared {
     }
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
                     {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
-    if (!codings_.exact()) keep_missed(supports_[own], sums);
+    // For the residual, at the end.
+    if (!codings_.exact()) exchange_.owned.left = {.index = supports_[own].index, .value = sums};
     messages_ =
         take_buffers(exchange_, [&](std::uint32_t rank) { return values_bytes(owner_of(rank)); });
     mark_missing();
@@ -246,15 +247,6 @@ class Shared {
     return flags;
   }
 
-  /// Keeps what a coding misses of the sums, for the residual at the end.
-  void keep_missed(const MessageView& support, std::span<float> missed) {
-    if (support.carries_all()) {
-      exchange_.owned.left = missed;
-    } else {
-      exchange_.owned.chosen = {support.index, missed};
-    }
-  }
-
   Exchange& exchange_;
   const compress::Compressor& compressor_;
   Workspace& workspace_;
@@ -270,7 +262,7 @@ class Shared {
 };
 
 void plan(compress::Part& part, const compress::Compressor& compressor, int, int) {
-  if (!part.variable_k) compress::plan_supports(part, compressor.codings());
+  compress::plan_supports(part, compressor.codings());
 }
 
 /// (P - 1) supports of k / P positions and 2 (P - 1) times their values; indices travel once.
