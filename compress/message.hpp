@@ -123,24 +123,13 @@ struct Expected {
 /// A message that was found sound, opened: views of its bytes, and of indices decoded in scratch.
 struct MessageView {
   Header header;
-  std::span<const std::uint32_t> index;   ///< empty if k == count: positions 0, 1, ..., k-1
-  std::span<const float> value;           ///< empty if values are coded, or if there are none
-  kernels::ValueFormat format;            ///< of `coded`
-  std::span<const std::byte> coded;       ///< the value part
+  kernels::Term term = {};  ///< what it adds to a sum: without indices if k == count, and without
+                            ///< values if it only carries positions
   std::span<const std::byte> bytes = {};  ///< all of it, as it travelled
 
   /// Whether it carries every position, so that it has no indices.
   bool carries_all() const { return header.k == header.count; }
 };
-
-/// The message as a term of a sum.
-inline kernels::Term term(const MessageView& message) {
-  if (!message.value.empty()) return {.index = message.index, .value = message.value};
-  return {.index = message.index,
-          .format = message.format,
-          .coded = message.coded,
-          .count = message.header.k};
-}
 
 /// Shape::bytes of it.
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings = {});

@@ -56,7 +56,7 @@ void write_sums(const Exec& exec, const Target& target) {
   std::size_t count = 0;
   kernels::together(sound, [&] {
     for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
-      Term list = term(messages[owner]);
+      Term list = messages[owner].term;
       // If k is variable, takes the same scratch whatever was kept.
       const std::uint64_t most = target.variable_k ? part.partition.local_count(owner)
                                  : list.is_list()  ? list.size()
@@ -73,7 +73,7 @@ void write_sums(const Exec& exec, const Target& target) {
   if (count > 0) write_terms(exec, target, lists.first(count));
   kernels::together(sound, [&] {
     for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
-      const Term values = term(messages[owner]);
+      const Term& values = messages[owner].term;
       if (values.is_list()) continue;
       kernels::write_owned(sound,
                            {.partition = part.partition,
@@ -102,7 +102,7 @@ void Compressor::write(const Exec& exec, const Part& part, const Outcome& outcom
     write_sums(exec, target);
   } else {
     const auto terms = exec.workspace->take<Term>(outcome.messages.size());
-    std::ranges::transform(outcome.messages, terms.begin(), term);
+    std::ranges::transform(outcome.messages, terms.begin(), &MessageView::term);
     write_terms(exec, target, terms);
   }
 }

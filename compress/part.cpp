@@ -85,7 +85,7 @@ void restore(const Exec& exec, const Part& part, const Owned& owned, std::uint32
   kernels::add_owned(exec, {.partition = part.partition,
                             .owner = owner,
                             .pieces = owned.residuals,
-                            .values = term(message)});
+                            .values = message.term});
 }
 
 void restore(const Exec& exec, const Part& part, const Owned& owned, const Chosen& chosen) {

@@ -22,7 +22,7 @@ std::span<Term> take_terms(const Exec& exec, std::span<const MessageView> contri
                            std::uint32_t self, const Term& own) {
   const auto terms = exec.workspace->take<Term>(contributions.size());
   for (std::uint32_t rank = 0; rank < terms.size(); ++rank) {
-    terms[rank] = rank == self ? own : term(contributions[rank]);
+    terms[rank] = rank == self ? own : contributions[rank].term;
   }
   return terms;
 }

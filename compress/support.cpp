@@ -204,7 +204,7 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
   {
     const kernels::Stopwatch watch(job.add_seconds);
     const auto in_order = exec.workspace->take<kernels::Term>(terms.size());
-    std::ranges::transform(terms, in_order.begin(), term);
+    std::ranges::transform(terms, in_order.begin(), &MessageView::term);
     kernels::ordered_sum(
         exec,
         {.terms = {in_order}, .sums = kernels::alone({out.sum}), .not_finite = not_finite.data()});
@@ -228,9 +228,8 @@ MessageView join_values(const MessageView& support, const MessageView& values) {
   joined.header.kind = Header::Kind::sum;
   joined.header.flags |= values.header.flags;
   joined.bytes = {};
-  joined.value = values.value;
-  joined.format = values.format;
-  joined.coded = values.coded;
+  joined.term = values.term;
+  joined.term.index = support.term.index;
   return joined;
 }
 

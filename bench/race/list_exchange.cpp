@@ -142,8 +142,8 @@ std::string ListExchange::check() {
     for (std::size_t i = 0; i < list.index.size(); ++i) expected[list.index[i]] += list.value[i];
   }
   run_once(0, [&](const MessageView& sum) {
-    for (std::size_t i = 0; i < sum.value.size(); ++i) {
-      found[sum.carries_all() ? i : sum.index[i]] = sum.value[i];
+    for (std::size_t i = 0; i < sum.term.value.size(); ++i) {
+      found[sum.carries_all() ? i : sum.term.index[i]] = sum.term.value[i];
     }
   });
   const double wrong = found == expected ? 0 : 1;

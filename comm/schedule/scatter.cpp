@@ -107,7 +107,7 @@ void add(Exchange& own, std::span<const MessageView> views, std::span<float> acc
   const auto self = static_cast<std::size_t>(own.wire.world.rank());
   const auto terms = own.exec.workspace->take<kernels::Term>(views.size() + 1);
   for (std::size_t rank = 0, next = 0; rank < terms.size(); ++rank) {
-    terms[rank] = rank == self ? kernels::Term{.value = acc} : compress::term(views[next++]);
+    terms[rank] = rank == self ? kernels::Term{.value = acc} : views[next++].term;
   }
   const auto placed =
       kernels::place_terms_to_sum(own.exec, terms, own.compressor.decoded_room(own.part.k));

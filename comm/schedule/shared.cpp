@@ -94,8 +94,9 @@ class Shared {
     }
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
                     {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
-    // For the residual, at the end.
-    if (!codings_.exact()) exchange_.owned.left = {.index = supports_[own].index, .value = sums};
+    if (!codings_.exact()) {  // what the coding misses is for the residual, at the end
+      exchange_.owned.left = {.index = supports_[own].term.index, .value = sums};
+    }
     messages_ =
         take_buffers(exchange_, [&](std::uint32_t rank) { return values_bytes(owner_of(rank)); });
     mark_missing();
@@ -177,7 +178,8 @@ class Shared {
     std::size_t others = 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       const std::uint64_t k = part_.owner_k[owner];
-      taken[owner] = {.owner = owner, .index = supports_[owner].index, .value = take_floats(k)};
+      taken[owner] = {
+          .owner = owner, .index = supports_[owner].term.index, .value = take_floats(k)};
       auto& message = outgoing_[rank_of(owner)];
       message = std::as_writable_bytes(taken[owner].value);
       if (codings_.exact()) continue;
@@ -206,11 +208,7 @@ class Shared {
 
   /// Uncoded values as a message that carries them.
   static MessageView view_of(std::span<const float> value) {
-    return {.header = {.count = value.size(), .k = value.size()},
-            .index = {},
-            .value = value,
-            .format = {},
-            .coded = {}};
+    return {.header = {.count = value.size(), .k = value.size()}, .term = {.value = value}};
   }
 
   /// Opens the values that all ranks sent: contributions at this rank's support (none from itself),
