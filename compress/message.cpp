@@ -85,6 +85,16 @@ MessageView view_of(const Header& header, const Shape& shape, std::span<const st
   return view;
 }
 
+MessageView join_values(const MessageView& support, const MessageView& values) {
+  MessageView joined = support;
+  joined.header.kind = Header::Kind::sum;
+  joined.header.flags |= values.header.flags;
+  joined.bytes = {};
+  joined.term = values.term;
+  joined.term.index = support.term.index;
+  return joined;
+}
+
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {
   return shape_of(count, k, codings).bytes();
 }

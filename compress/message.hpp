@@ -131,7 +131,12 @@ struct MessageView {
   bool carries_all() const { return header.k == header.count; }
 };
 
-/// Shape::bytes of it.
+/// A support and its values, which travelled in a message of their own, as one message: value
+/// number i belongs to position i of the support. It has the flags of both, and no bytes until it
+/// is packed.
+MessageView join_values(const MessageView& support, const MessageView& values);
+
+/// shape_of(count, k, codings).bytes().
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
 /// k, or count if a message that carries every position is no longer than one of k. So a message

@@ -1,8 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Supports on which ranks agree before values travel.
-#include "compress/support.hpp"
-
 #include <algorithm>
 #include <limits>
 #include <winnow/error.hpp>
@@ -221,16 +219,6 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
   seal_values(exec, codings_,
               {header, shape, job.random, {}, out.sum, {.words = not_finite}, job.status},
               out.message);
-}
-
-MessageView join_values(const MessageView& support, const MessageView& values) {
-  MessageView joined = support;
-  joined.header.kind = Header::Kind::sum;
-  joined.header.flags |= values.header.flags;
-  joined.bytes = {};
-  joined.term = values.term;
-  joined.term.index = support.term.index;
-  return joined;
 }
 
 }  // namespace winnow::compress

@@ -7,7 +7,6 @@
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "compress/support.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/exec/together.hpp"
 #include "kernels/memory_ops.hpp"
