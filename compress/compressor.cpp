@@ -62,6 +62,12 @@ Compressor Compressor::at_stage(unsigned stage) const {
   return then;
 }
 
+void Compressor::encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const {
+  for (const Piece& piece : job.part.pieces) piece.state->mark_dirty();
+  place_pieces(exec, job.part, out.owned);
+  std::visit([&](const auto& how) { encode(exec, how, job, out); }, selection().support);
+}
+
 Codings Compressor::codings_of(Header::Kind kind) const {
   if (kind == Header::Kind::partial) return partial_codings(codings_);
   if (kind == Header::Kind::support) return codings_.without_values();
@@ -93,18 +99,17 @@ namespace {
 /// Fills in Part::shapes.
 void plan_shapes(Part& part, const Compressor& compressor) {
   const Codings& codings = compressor.codings();
-  const bool for_all = part.self == Part::kNobody;
-  part.knows_k = !part.variable_k && (for_all || compressor.knows_support());
   part.shapes = {};
-  if (for_all) {
+  if (part.self == Part::kNobody) {
     part.shapes.gradients = {shape_of(part.count, part.k, codings)};
     return;
   }
   for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
     const std::uint64_t count = part.partition.local_count(owner);
-    const std::uint64_t most_k = part.most_for(owner);
-    part.shapes.gradients.push_back(part.knows_k ? shape_of(count, most_k, codings)
-                                                 : longest_shape(count, most_k, codings));
+    const std::uint64_t most_k = part.most_for[owner];
+    part.shapes.gradients.push_back(compressor.knows_support()
+                                        ? shape_of(count, most_k, codings)
+                                        : longest_shape(count, most_k, codings));
     part.shapes.sums.push_back(shape_of(count, part.owner_k[owner], codings));
   }
 }
@@ -125,8 +130,6 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
   become_owner(part, compressor, self);
   part.owner_k.assign(self == Part::kNobody ? 0 : owners, 0);
   part.k = part.most_k = 0;
-  part.variable_k = compressor.variable_k();
-  part.drawn = compressor.draws();
   for (Piece& piece : part.pieces) {
     const std::uint64_t size = piece.elements.size();
     part.most_k += compressor.kept(size);
@@ -136,11 +139,17 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
     piece.k = static_cast<std::uint32_t>(compressor.kept(size - piece.own_count));
     part.k += piece.k;
   }
-  if (compressor.knows_support() || part.variable_k) {
+  if (compressor.knows_support() || compressor.variable_k()) {
     // Chosen from a message, not from a piece: gaps travel too.
     part.k = part.most_k = compressor.kept(part.count);
     for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
       part.owner_k[owner] = compressor.kept(part.partition.local_count(owner));
+    }
+  }
+  part.most_for = part.owner_k;
+  if (!compressor.knows_support()) {
+    for (std::uint32_t owner = 0; owner < part.most_for.size(); ++owner) {
+      part.most_for[owner] = std::min(part.most_k, part.partition.local_count(owner));
     }
   }
   plan_shapes(part, compressor);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
@@ -118,9 +119,11 @@ class Compressor {
   /// The compressor of a stage.
   Compressor at_stage(unsigned stage) const;
   /// Whether every element travels.
-  bool keeps_all() const { return selection().keeps_all; }
+  bool keeps_all() const { return std::holds_alternative<KeepsAll>(selection().support); }
   /// Whether every element travels exactly, so that a dense schedule does the same for less.
   bool lossless() const { return keeps_all() && codings_.exact(); }
+  /// Choice::argument.
+  double argument() const { return choice_.argument; }
   /// k: elements kept of `count` elements of a parameter; if variable_k, the most.
   std::uint64_t kept(std::uint64_t count) const {
     return selection().kept(choice_.argument, count);
@@ -133,14 +136,23 @@ class Compressor {
   bool has_sums_share() const { return choice_.sums > 0; }
   /// If not 0, the most elements that compete with each other: longer parameters are cut.
   std::uint64_t block() const { return choice_.block; }
+  /// How the gradient decides which elements travel; null if it does not.
+  const Chooses* chooses() const { return std::get_if<Chooses>(&selection().support); }
   /// Whether the gradient decides how many elements are kept, and messages say so.
-  bool variable_k() const { return selection().variable_k; }
+  bool variable_k() const { return chooses() != nullptr && chooses()->variable_k; }
   /// Whether the values of a message have one sign, the same on all ranks in a call.
   bool one_sign() const { return codings_.value.coding->one_sign; }
   /// Whether all ranks know which positions travel before there is a gradient.
-  bool knows_support() const { return keeps_all() || draws(); }
-  /// Whether they draw them.
-  bool draws() const { return selection().draws != nullptr; }
+  bool knows_support() const { return chooses() == nullptr; }
+  /// Values that place_terms needs room for to decode lists of up to k: none unless messages have
+  /// lists of coded values.
+  std::uint64_t decoded_room(std::uint64_t k) const {
+    return keeps_all() || codings_.exact() ? 0 : k;
+  }
+  /// The expectation of a message of this shape with this header, whose k is the most if it varies.
+  Expected expect(const Header& header, const Shape& shape) const {
+    return variable_k() ? Expected::at_most(header) : Expected(header, shape);
+  }
 
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
   /// and leaves the rest in the residuals. The elements are then as GradientAfter::fed says; if
@@ -220,6 +232,9 @@ class Compressor {
 
  private:
   const Selection& selection() const { return *choice_.selection; }
+  void encode(const Exec& exec, const KeepsAll&, const EncodeJob& job, EncodeResult& out) const;
+  void encode(const Exec& exec, const Draws& draws, const EncodeJob& job, EncodeResult& out) const;
+  void encode(const Exec& exec, const Chooses&, const EncodeJob& job, EncodeResult& out) const;
   void write(const Exec& exec, const Part& part, const Outcome& outcome,
              const kernels::OwnedWrite& how) const;
   /// The codings of messages of a kind.

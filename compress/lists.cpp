@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/index_coding.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/take.hpp"
@@ -20,6 +21,7 @@ List take_list(const Exec& exec, std::uint64_t most, bool variable_k, std::span<
 }
 
 void shorten(const Exec& exec, List& list) {
+  if (!list.is_variable()) return;
   const std::uint64_t size = kernels::read(exec, list.size);
   list.index = list.index.first(size);
   list.value = list.value.first(size);
@@ -87,6 +89,44 @@ MessageView seal_values(const Exec& exec, const Codings& codings, const SealList
                         std::span<std::byte> out) {
   code_values(exec, codings, list, out);
   return seal_coded(exec, codings, list, out);
+}
+
+void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed) {
+  out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
+  if (!out.opened.empty()) out.opened[owner] = sealed;
+}
+
+void keep_missed(const Exec& exec, const Codings& codings, const Part& part, const Owned& owned,
+                 const SealList& list) {
+  if (codings.exact()) return;
+  kernels::add_owned(exec, taken_job(part, owned, {list.header.owner, list.index, list.value}));
+}
+
+void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                   std::span<const SealList> lists, EncodeResult& out) {
+  const auto for_each_owner = [&](const auto& each) {
+    for (std::uint32_t owner = 0; owner < lists.size(); ++owner) {
+      if (owner != job.part.self) each(owner);
+    }
+  };
+  kernels::together(exec, [&] {
+    for_each_owner([&](std::uint32_t owner) {
+      const SealList& list = lists[owner];
+      if (!codings.exact()) {
+        code_values(exec, codings, list, out.messages[owner]);
+        return;
+      }
+      const auto message = out.messages[owner].first(list.shape.bytes());
+      const auto place = lay_out(list.shape, message).floats(list.header.k);
+      if (place.data() != list.value.data()) kernels::copy(exec, place, list.value);
+    });
+  });
+  kernels::together(exec, [&] {
+    for_each_owner([&](std::uint32_t owner) {
+      keep_sealed(out, owner, seal_coded(exec, codings, lists[owner], out.messages[owner]));
+      keep_missed(exec, codings, job.part, out.owned, lists[owner]);
+    });
+  });
 }
 
 MessageView seal_variable(const Exec& exec, const Codings& codings, SealList list,

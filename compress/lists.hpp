@@ -5,27 +5,42 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <winnow/exec.hpp>
 
-#include "compress/message.hpp"
-#include "compress/part.hpp"
+#include "compress/compressor.hpp"
 #include "kernels/index_coding.hpp"
 #include "kernels/select_sums.hpp"
 
 namespace winnow::compress {
 
-// Lists of chosen elements, in scratch of exec.place.
+/// Error feedback that takes nothing out of the pieces: residual = acc. If `own` is not empty,
+/// lists the elements of each piece's entry there that reach the piece's bound. A result for each
+/// piece.
+void feed_back(const Exec& exec, const EncodeJob& job, std::span<const kernels::OwnedSums> own,
+               std::span<kernels::SelectResult> results);
 
+/// A list of chosen elements, in scratch of exec.place.
 struct List {
   std::span<std::uint32_t> index;
   std::span<float> value;
-  std::uint64_t* size;  ///< if k is variable: how many there are, once the passes have run
+  std::uint64_t* size = nullptr;  ///< if k is variable: how many there are, once passes have run
+
+  bool is_variable() const { return size != nullptr; }
+  /// Room for the next piece's k elements, from entry `at` on, which moves behind them. If k is
+  /// variable, the pieces share all of it.
+  List of_piece(std::uint64_t k, std::size_t& at) const {
+    if (is_variable()) return *this;
+    const std::size_t begin = std::exchange(at, at + k);
+    return {index.subspan(begin, k), value.subspan(begin, k)};
+  }
 };
 
 /// Room for `most` elements. Their values go to `place`, if it is not empty.
 List take_list(const Exec& exec, std::uint64_t most, bool variable_k, std::span<float> place = {});
 
-/// Reads the size of a list, which a device must be waited for, and shortens the spans to it.
+/// Reads the size of a list whose k is variable, which a device must be waited for, and shortens
+/// the spans to it.
 void shorten(const Exec& exec, List& list);
 
 /// Candidates that are expected among `count` positions that compete for k places, at most.
@@ -70,6 +85,18 @@ void code_values(const Exec& exec, const Codings& codings, const SealList& list,
                  std::span<std::byte> out);
 MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList& list,
                        std::span<std::byte> out);
+
+/// Writes a sealed message to the result.
+void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed);
+
+/// The residuals, zero at the positions of a list that was sealed, keep what the coding missed.
+void keep_missed(const Exec& exec, const Codings& codings, const Part& part, const Owned& owned,
+                 const SealList& list);
+
+/// Seals messages to owners whose headers know their k: lists[owner], but for this rank's own. The
+/// residuals keep what the coding misses.
+void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                   std::span<const SealList> lists, EncodeResult& out);
 
 /// Seals a list whose length the gradient decides, with neither k nor shape: the message carries
 /// every position where that is no longer, with 0 where nothing was chosen.

@@ -71,17 +71,28 @@ std::string hex(std::uint64_t number) {
 
 MessageView view_of(const Header& header, const Shape& shape, std::span<const std::uint32_t> index,
                     std::span<const std::byte> bytes, const Codings& codings) {
-  const auto coded = bytes.last(shape.value_bytes);
-  std::span<const float> value;
+  const auto value_part = bytes.last(shape.value_bytes);
+  MessageView view{.header = header, .bytes = bytes};
+  if (!view.carries_all()) view.term.index = index;
   if (codings.exact()) {
-    value = {reinterpret_cast<const float*>(coded.data()), static_cast<std::size_t>(header.k)};
+    view.term.value = {reinterpret_cast<const float*>(value_part.data()),
+                       static_cast<std::size_t>(header.k)};
+  } else {
+    view.term.format = codings.value;
+    view.term.coded = value_part;
+    view.term.count = header.k;
   }
-  return {.header = header,
-          .index = header.k == header.count ? std::span<const std::uint32_t>() : index,
-          .value = value,
-          .format = codings.value,
-          .coded = coded,
-          .bytes = bytes};
+  return view;
+}
+
+MessageView join_values(const MessageView& support, const MessageView& values) {
+  MessageView joined = support;
+  joined.header.kind = Header::Kind::sum;
+  joined.header.flags |= values.header.flags;
+  joined.bytes = {};
+  joined.term = values.term;
+  joined.term.index = support.term.index;
+  return joined;
 }
 
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {

@@ -123,26 +123,20 @@ struct Expected {
 /// A message that was found sound, opened: views of its bytes, and of indices decoded in scratch.
 struct MessageView {
   Header header;
-  std::span<const std::uint32_t> index;   ///< empty if k == count: positions 0, 1, ..., k-1
-  std::span<const float> value;           ///< empty if values are coded, or if there are none
-  kernels::ValueFormat format;            ///< of `coded`
-  std::span<const std::byte> coded;       ///< the value part
+  kernels::Term term = {};  ///< what it adds to a sum: without indices if k == count, and without
+                            ///< values if it only carries positions
   std::span<const std::byte> bytes = {};  ///< all of it, as it travelled
 
   /// Whether it carries every position, so that it has no indices.
   bool carries_all() const { return header.k == header.count; }
 };
 
-/// The message as a term of a sum.
-inline kernels::Term term(const MessageView& message) {
-  if (!message.value.empty()) return {.index = message.index, .value = message.value};
-  return {.index = message.index,
-          .format = message.format,
-          .coded = message.coded,
-          .count = message.header.k};
-}
+/// A support and its values, which travelled in a message of their own, as one message: value
+/// number i belongs to position i of the support. It has the flags of both, and no bytes until it
+/// is packed.
+MessageView join_values(const MessageView& support, const MessageView& values);
 
-/// Shape::bytes of it.
+/// shape_of(count, k, codings).bytes().
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
 /// k, or count if a message that carries every position is no longer than one of k. So a message

@@ -20,8 +20,8 @@ constinit const Selection kNone{
     .name = "none",
     .grammar = "none",
     .parse = parse,
-    .keeps_all = true,
     .kept = [](double, std::uint64_t count) { return count; },
+    .support = KeepsAll{},
 };
 
 Choice choose_everything(std::string name) {

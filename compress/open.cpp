@@ -250,10 +250,10 @@ std::span<const kernels::ReceivedMessage> look_into(
     const auto index = scratch.take<std::uint32_t>(room).first(listed);
     views[i] = view_of(header, shapes[i], index, bytes[i], codings);
     std::uint32_t* const refusals = refused + 2 * i;
-    values[i] = {.k = header.k, .coded = views[i].coded, .refused = &refusals[0]};
-    const auto parts = bytes[i].subspan(sizeof(Header));
+    values[i] = {
+        .k = header.k, .coded = bytes[i].last(shapes[i].value_bytes), .refused = &refusals[0]};
     jobs[i] = {.count = header.count,
-               .in = parts.first(parts.size() - views[i].coded.size()),
+               .in = bytes[i].subspan(sizeof(Header), shapes[i].index_bytes),
                .index = index,
                .refused = &refusals[1],
                .key = codings.drawing_key(header, call)};

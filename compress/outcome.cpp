@@ -23,6 +23,7 @@ struct Target {
   const Outcome& outcome;
   const kernels::OwnedWrite& how;
   std::uint64_t most_coded;  ///< the longest list of coded values
+  bool variable_k;
 };
 
 /// For work that reads messages, or keeps what is left of their sums.
@@ -55,11 +56,11 @@ void write_sums(const Exec& exec, const Target& target) {
   std::size_t count = 0;
   kernels::together(sound, [&] {
     for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
-      Term list = term(messages[owner]);
+      Term list = messages[owner].term;
       // If k is variable, takes the same scratch whatever was kept.
-      const std::uint64_t most = part.variable_k  ? part.partition.local_count(owner)
-                                 : list.is_list() ? list.size()
-                                                  : 0;
+      const std::uint64_t most = target.variable_k ? part.partition.local_count(owner)
+                                 : list.is_list()  ? list.size()
+                                                   : 0;
       const auto position = kernels::scratch_of(exec).take<std::uint32_t>(most);
       if (!list.is_list()) continue;
       const auto positions = position.first(list.index.size());
@@ -72,7 +73,7 @@ void write_sums(const Exec& exec, const Target& target) {
   if (count > 0) write_terms(exec, target, lists.first(count));
   kernels::together(sound, [&] {
     for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
-      const Term values = term(messages[owner]);
+      const Term& values = messages[owner].term;
       if (values.is_list()) continue;
       kernels::write_owned(sound,
                            {.partition = part.partition,
@@ -90,20 +91,18 @@ void Compressor::write(const Exec& exec, const Part& part, const Outcome& outcom
                        const kernels::OwnedWrite& how) const {
   Outcome written = outcome;
   written.fed = outcome.fed && !keeps_all();
-  Target target{
+  const Target target{
       .part = part,
       .elements = outcome.elements.host.empty() ? place_elements(exec, part) : outcome.elements,
       .outcome = written,
       .how = how,
-      .most_coded = 0};
-  if (!keeps_all() && !codings_.exact()) {
-    target.most_coded = outcome.partitioned ? std::ranges::max(part.owner_k) : part.k;
-  }
+      .most_coded = decoded_room(outcome.partitioned ? std::ranges::max(part.owner_k) : part.k),
+      .variable_k = variable_k()};
   if (outcome.partitioned) {
     write_sums(exec, target);
   } else {
     const auto terms = exec.workspace->take<Term>(outcome.messages.size());
-    std::ranges::transform(outcome.messages, terms.begin(), term);
+    std::ranges::transform(outcome.messages, terms.begin(), &MessageView::term);
     write_terms(exec, target, terms);
   }
 }

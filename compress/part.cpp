@@ -85,7 +85,7 @@ void restore(const Exec& exec, const Part& part, const Owned& owned, std::uint32
   kernels::add_owned(exec, {.partition = part.partition,
                             .owner = owner,
                             .pieces = owned.residuals,
-                            .values = term(message)});
+                            .values = message.term});
 }
 
 void restore(const Exec& exec, const Part& part, const Owned& owned, const Chosen& chosen) {
@@ -96,8 +96,9 @@ void restore(const Exec& exec, const Part& part, const Owned& owned, const Chose
 }
 
 void restore_own(const Exec& exec, const Part& part, const Owned& owned) {
-  if (owned.acc.empty()) return;  // acc is in the residuals
-  kernels::store_owned(exec, own_job(part, owned, {.index = owned.drawn, .value = owned.acc}));
+  const auto* const own = std::get_if<OwnedAcc>(&owned.sums);
+  if (own == nullptr) return;  // acc is in the residuals
+  kernels::store_owned(exec, own_job(part, owned, {.index = own->index, .value = own->acc}));
 }
 
 OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& taken) {
@@ -112,18 +113,15 @@ void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& ta
 }
 
 void store_remainder(const Exec& exec, const Part& part, const Owned& owned) {
-  if (!owned.left.empty()) {
-    kernels::store_owned(exec, own_job(part, owned, {.index = owned.drawn, .value = owned.left}));
-  }
-  if (!owned.touched_runs.host.empty()) {
-    OwnedJob job =
-        own_job(part, owned, {.index = owned.touched.index, .value = owned.touched.value});
-    job.runs = owned.touched_runs;
+  const auto* const lists = std::get_if<OwnedLists>(&owned.sums);
+  if (lists != nullptr && !lists->touched_runs.host.empty()) {
+    const auto& [index, value] = lists->touched;
+    OwnedJob job = own_job(part, owned, {.index = index, .value = value});
+    job.runs = lists->touched_runs;
     kernels::store_owned(exec, job);
   }
-  const auto& [index, value] = owned.chosen;
-  if (index.empty()) return;
-  kernels::store_owned(exec, own_job(part, owned, {.index = index, .value = value}));
+  if (owned.left.size() == 0) return;
+  kernels::store_owned(exec, own_job(part, owned, owned.left));
 }
 
 void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local) {

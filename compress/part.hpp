@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 #include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
@@ -102,8 +103,10 @@ struct PartialShape {
 
 /// The shapes of a part's messages, by owner; of one that is for all, one.
 struct PartShapes {
-  std::vector<Shape> gradients;  ///< of what ranks keep of their gradients; see Part::knows_k
-  std::vector<Shape> sums;       ///< of what owners keep of their sums; if variable_k, the longest
+  /// Shapes of what ranks keep of their gradients: the longest where the gradient decides how many
+  /// elements an owner gets.
+  std::vector<Shape> gradients;
+  std::vector<Shape> sums;  ///< of what owners keep of their sums; if variable_k, the longest
   // Where ranks agree on supports before values travel: the support, and the values at it.
   std::vector<Shape> supports, values;
   std::vector<PartialShape> partials;  ///< where ranks exchange sums of several gradients
@@ -115,18 +118,14 @@ struct Part {
   static constexpr std::uint32_t kNobody = 0xffffffff;
 
   std::vector<Piece> pieces;
-  std::uint64_t count = 0;                  ///< positions
-  std::uint64_t k = 0;                      ///< of all pieces
-  std::uint64_t most_k = 0;                 ///< the most that k is on any rank
-  kernels::Partition partition{1, 0};       ///< one owner: a message is for all ranks
-  std::uint32_t self = kNobody;             ///< the owner that this rank is
-  std::vector<std::uint64_t> owner_k = {};  ///< what each owner keeps of its sums
-  bool drawn = false;  ///< all ranks draw the positions of a message: k is the length of their list
-  bool variable_k = false;  ///< the gradient decides how many are kept: all of the above, which
-                            ///< count every position, are bounds
-  /// Whether all ranks know how many elements any message of a gradient carries. Else a message may
-  /// be shorter than its shape.
-  bool knows_k = false;
+  std::uint64_t count = 0;  ///< positions
+  // Numbers of elements; if variable_k, they count every position.
+  std::uint64_t k = 0;                       ///< of all pieces
+  std::uint64_t most_k = 0;                  ///< the most that k is on any rank
+  kernels::Partition partition{1, 0};        ///< one owner: a message is for all ranks
+  std::uint32_t self = kNobody;              ///< the owner that this rank is
+  std::vector<std::uint64_t> owner_k = {};   ///< what each owner keeps of its sums
+  std::vector<std::uint64_t> most_for = {};  ///< the most that any rank can send each owner
   PartShapes shapes = {};
 
   /// The most positions of a piece that any one owner has.
@@ -135,10 +134,6 @@ struct Part {
     const std::uint64_t owners = partition.owners(), size = piece.elements.size();
     const std::uint64_t groups = ((size + kUnit - 1) / kUnit + owners - 2) / owners + 1;
     return std::min(groups * kUnit, size);
-  }
-  /// The most elements that any rank's message to `owner` can carry.
-  std::uint64_t most_for(std::uint32_t owner) const {
-    return drawn ? owner_k[owner] : std::min(most_k, partition.local_count(owner));
   }
   /// Returns the entry of `shapes.partials` for that number of ranks, which a plan has made.
   const PartialShape& partial_of(int ranks) const {
@@ -156,33 +151,34 @@ struct Part {
     header.count = partition.local_count(owner);
     return header;
   }
-  /// The expectation of a message of this shape with this header, whose k is the most if it varies.
-  Expected expect(const Header& header, const Shape& shape) const {
-    return variable_k ? Expected::at_most(header) : Expected(header, shape);
-  }
+};
+
+/// acc of this rank's own positions, at a support that all ranks know: it is nowhere else.
+struct OwnedAcc {
+  std::span<const std::uint32_t> index;  ///< where; none if acc is of every position
+  std::span<float> acc;
+  std::span<std::uint32_t> not_finite;  ///< two words: not 0 if an acc, or a sum, is not finite
+};
+
+/// The lists of a selection from sums, while acc is in the residuals.
+struct OwnedLists {
+  std::span<kernels::OwnedSums> listed;  ///< by piece: what encode's pass listed
+  /// Sums that are not acc. A piece has room for OwnedSums::most of them, and says how many it has.
+  kernels::SparseView touched = {};
+  std::span<std::uint64_t> touched_counts = {};
+  kernels::Placed<kernels::ListRun> touched_runs = {};
 };
 
 /// The data that a rank needs to end the call: views of scratch. Local numbers are of Part::self.
 struct Owned {
   kernels::Placed<kernels::PlacedSpan> residuals = {}, elements = {};  ///< of the pieces
 
-  // If every position is sent or positions are drawn: acc, which is nowhere else, what is left of
-  // the sums, and words that are not 0 if an acc or a sum is not finite.
-  std::span<const std::uint32_t> drawn = {};  ///< the positions of acc; none if it has all
-  std::span<float> acc = {};
-  std::span<float> left = {};
-  std::span<std::uint32_t> not_finite = {};
-
-  // If some are chosen, acc is in the residuals. The lists of encode, by piece, and (if positions
-  // are drawn, too) the results of its passes; behind these the results of the passes of
-  // encode_sums.
-  std::span<kernels::OwnedSums> listed = {};
+  /// Results of selecting passes: encode's, by piece, and behind them those of encode_sums.
   std::span<kernels::SelectResult> results = {};
-  /// Sums that are not acc. A piece has room for OwnedSums::most of them, and says how many it has.
-  kernels::SparseView touched = {};
-  std::span<std::uint64_t> touched_counts = {};
-  kernels::Placed<kernels::ListRun> touched_runs = {};
-  kernels::SparseView chosen = {};  ///< what is left of the chosen sums
+  /// None if this rank sums nothing.
+  std::variant<std::monostate, OwnedAcc, OwnedLists> sums = {};
+  /// At the positions of the message of sums: what its coding misses of them.
+  kernels::Term left = {};
 };
 
 /// The elements that a selection has taken out of a gradient and its residual, before they are in

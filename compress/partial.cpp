@@ -19,20 +19,20 @@ using kernels::SparseView;
 
 /// The list that a message carries, its values decoded into `room` if they are coded.
 SparseView list_of(const Exec& exec, const MessageView& message, std::span<float> room) {
-  if (message.value.size() == message.index.size()) return {message.index, message.value};
-  const auto value = room.first(message.index.size());
-  kernels::dequantize(exec, message.format, value.size(), message.coded, 0, value);
-  return {message.index, value};
+  const kernels::Term& list = message.term;
+  if (!list.is_coded()) return {list.index, list.value};
+  const auto value = room.first(list.index.size());
+  kernels::dequantize(exec, list.format, value.size(), list.coded, 0, value);
+  return {list.index, value};
 }
 
 /// Adds two messages of the same positions.
 void add_values(const Exec& exec, const MessageView& first, const MessageView& second,
                 std::span<float> out, MessageView& sum) {
-  std::array terms{term(first), term(second)};
+  std::array terms{first.term, second.term};
   for (kernels::Term& term : terms) term.index = {};
   kernels::ordered_sum(exec, {.terms = {terms}, .sums = kernels::alone({out})});
-  sum.index = first.index;
-  sum.value = out;
+  sum.term = {.index = first.term.index, .value = out};
 }
 
 /// The union of two lists; the spans have room for both.
@@ -42,7 +42,7 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
   const Workspace::Scope scope(scratch);
   const auto decoded = scratch.take<float>(both.value.size());
   kernels::merge(exec, {.first = list_of(exec, first, decoded),
-                        .second = list_of(exec, second, decoded.subspan(first.index.size())),
+                        .second = list_of(exec, second, decoded.subspan(first.term.index.size())),
                         .index = both.index,
                         .value = both.value,
                         .size = both.size,
@@ -102,13 +102,9 @@ Union Compressor::unite(const Exec& exec, const Header& header, const MessageVie
   Workspace& scratch = kernels::scratch_of(exec);
   const Exec sound = reading(exec, status);
   const std::uint64_t count = header.count;
-  Union both{.sum = {.header = header,
-                     .index = {},
-                     .value = {},
-                     .format = partial_codings(codings_).value,
-                     .coded = {}}};
+  Union both{.sum = {.header = header}};
   both.sum.header.flags |= first.header.flags | second.header.flags;
-  if (draws()) {
+  if (codings_.drawn()) {
     add_values(sound, first, second, scratch.take<float>(header.k), both.sum);
     return both;
   }
@@ -123,9 +119,9 @@ Union Compressor::unite(const Exec& exec, const Header& header, const MessageVie
   scratch.reserve(room * sizeof(float) + room / 256 + kFew);
   if (first.carries_all() || second.carries_all()) {
     // A sum that is not finite is found in the result.
-    add_all(sound, std::array{term(first), term(second)}, both.all);
+    add_all(sound, std::array{first.term, second.term}, both.all);
     both.sum.header.k = count;
-    both.sum.value = both.all;
+    both.sum.term.value = both.all;
   } else {
     both.size = size.data();
     merge_lists(sound, first, second, both);
@@ -142,10 +138,9 @@ MessageView Compressor::settle(const Exec& exec, const Union& both, std::uint64_
   if (sum.header.k == count) {
     const kernels::Term list{.index = both.index.first(k), .value = both.value.first(k)};
     add_all(reading(exec, status), {&list, 1}, both.all);
-    sum.value = both.all;
+    sum.term.value = both.all;
   } else {
-    sum.index = both.index.first(k);
-    sum.value = both.value.first(k);
+    sum.term = {.index = both.index.first(k), .value = both.value.first(k)};
   }
   return sum;
 }
@@ -157,20 +152,21 @@ void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> o
   const Shape shape = shape_of(header.count, header.k, written);
   const auto message = out.first(shape.bytes());
   const auto value_part = lay_out(shape, message).value_part;
-  const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
+  const auto values = sum.term.is_coded() ? sum.term.coded : std::as_bytes(sum.term.value);
   kernels::copy(exec, value_part.first(values.size()), values);
   kernels::zero(exec, value_part.subspan(values.size()));
-  (void)seal(exec, header, shape, sum.index, message, written, {}, status);
+  (void)seal(exec, header, shape, sum.term.index, message, written, {}, status);
   sum.bytes = message;
 }
 
 void bound_index(const Exec& exec, MessageView& view, const kernels::CallStatus& status) {
-  const auto copy = kernels::scratch_of(exec).take<std::byte>(view.index.size_bytes());
-  kernels::copy(exec, copy, std::as_bytes(view.index));
+  std::span<const std::uint32_t>& index = view.term.index;
+  const auto copy = kernels::scratch_of(exec).take<std::byte>(index.size_bytes());
+  kernels::copy(exec, copy, std::as_bytes(index));
   Exec unsound = exec;
   unsound.condition = kernels::unsound(status);
-  kernels::fill(unsound, std::span(reinterpret_cast<float*>(copy.data()), view.index.size()), 0);
-  view.index = {reinterpret_cast<const std::uint32_t*>(copy.data()), view.index.size()};
+  kernels::fill(unsound, std::span(reinterpret_cast<float*>(copy.data()), index.size()), 0);
+  index = {reinterpret_cast<const std::uint32_t*>(copy.data()), index.size()};
 }
 
 }  // namespace winnow::compress

@@ -19,8 +19,8 @@ constinit const Selection kRandomK{
     .name = "randomk",
     .grammar = "randomk:DENSITY[:warmup=CALLS]",
     .parse = parse,
-    .draws = &kSeededCoding,
     .kept = kept_of_density,
+    .support = Draws{&kSeededCoding},
 };
 
 }  // namespace winnow::compress

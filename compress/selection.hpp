@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
@@ -23,14 +24,14 @@ struct FeedJob {
   double argument = 0;  ///< Choice::argument
   kernels::FeedbackSpans spans = {};
   std::uint32_t base = 0;  ///< position of the piece's first element
-  /// Room for the piece's k elements; if Selection::variable_k, a list that the pieces fill one
-  /// after the other.
+  /// Room for the piece's k elements; if Chooses::variable_k, a list that the pieces fill one after
+  /// the other.
   std::span<std::uint32_t> index = {};
   std::span<float> value = {};
   std::uint64_t* kept = nullptr;  ///< if variable_k: entries of the list, which grow
   Bounds* bounds = nullptr;       ///< of the piece
   kernels::SelectResult* result = nullptr;
-  kernels::Side side = kernels::Side::both;  ///< one side only if Selection::takes_side
+  kernels::Side side = kernels::Side::both;  ///< one side only if Chooses::takes_side
 };
 
 /// The selection among the sums of one piece that this rank owns, likewise.
@@ -45,22 +46,18 @@ struct PickJob {
   kernels::SelectResult* result = nullptr;
 };
 
-/// A line of the table of selections: which elements of a gradient travel. To add one, write its
-/// file and put its row into the table in specification.cpp.
-struct Selection {
-  std::string_view name;
-  std::string_view grammar;  ///< how it is written, for messages and --help
-  /// Reads what follows the name. Throws UsageError, also for value codings that the selection
-  /// cannot take.
-  Choice (*parse)(std::string_view argument, const Codings& codings);
-  bool keeps_all = false;   ///< every element travels; `feed` and `pick` are null
-  bool variable_k = false;  ///< the gradient decides how many elements are kept
+// A selection decides which elements travel in one of three ways.
+
+/// Every element travels.
+struct KeepsAll {};
+/// All ranks draw the same positions of a message before there is a gradient.
+struct Draws {
+  const IndexCoding* coding;
+};
+/// The gradient decides.
+struct Chooses {
+  bool variable_k = false;  ///< the gradient also decides how many elements are kept
   bool takes_side = false;  ///< `feed` can select elements of one sign
-  /// If not null, the coding by which all ranks draw the same positions of a message before there
-  /// is a gradient; `feed` and `pick` are null then.
-  const IndexCoding* draws = nullptr;
-  /// Elements kept of `count`; if variable_k, the most.
-  std::uint64_t (*kept)(double argument, std::uint64_t count) = nullptr;
   /// Error feedback and selection in one pass, piece after piece.
   void (*feed)(const Exec& exec, std::span<const FeedJob> jobs) = nullptr;
   /// The most scratch that `feed` takes, in bytes.
@@ -69,6 +66,19 @@ struct Selection {
   void (*pick)(const Exec& exec, std::span<const PickJob> jobs) = nullptr;
   /// The most scratch that `pick` takes, in bytes.
   std::size_t (*pick_scratch)(const Exec& exec, std::span<const PickJob> jobs) = nullptr;
+};
+
+/// A line of the table of selections: which elements of a gradient travel. To add one, write its
+/// file and put its row into the table in specification.cpp.
+struct Selection {
+  std::string_view name;
+  std::string_view grammar;  ///< how it is written, for messages and --help
+  /// Reads what follows the name. Throws UsageError, also for value codings that the selection
+  /// cannot take.
+  Choice (*parse)(std::string_view argument, const Codings& codings);
+  /// Elements kept of `count`; if variable_k, the most.
+  std::uint64_t (*kept)(double argument, std::uint64_t count);
+  std::variant<KeepsAll, Draws, Chooses> support;
 };
 
 /// A selection with its argument.

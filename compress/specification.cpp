@@ -292,14 +292,15 @@ std::unique_ptr<Compressor> parse(std::string_view specification, std::uint64_t 
   if (selection == nullptr) selection = &kNone;
   Choice choice = selection->parse(argument, codings);
   const ValueCoding& value = *codings.value.coding;
-  WINNOW_EXPECTS(!value.one_sign || choice.selection->takes_side,
+  const auto* const chooses = std::get_if<Chooses>(&choice.selection->support);
+  WINNOW_EXPECTS(!value.one_sign || (chooses != nullptr && chooses->takes_side),
                  std::string(specification) + " has values of both signs, and " +
                      std::string(value.name) + " is for those of one, which topk:DENSITY," +
                      std::string(value.name) + " selects");
-  if (choice.selection->draws != nullptr) {
+  if (const auto* const draws = std::get_if<Draws>(&choice.selection->support)) {
     WINNOW_EXPECTS(codings.index == nullptr,
                    std::string(specification) + " sends no positions: every rank draws them");
-    codings.index = choice.selection->draws;
+    codings.index = draws->coding;
   }
   auto compressor = std::make_unique<Compressor>(std::move(choice), codings);
   WINNOW_EXPECTS(codings.index == nullptr || !compressor->keeps_all(),

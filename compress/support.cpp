@@ -1,8 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Supports on which ranks agree before values travel.
-#include "compress/support.hpp"
-
 #include <algorithm>
 #include <limits>
 #include <winnow/error.hpp>
@@ -113,26 +111,26 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   Workspace& scratch = kernels::scratch_of(exec);
   const kernels::ScratchScope scope(exec);
   // Room for what any owner picks: which one this rank is changes from call to call.
-  const std::size_t most = keeps_all() ? 0 : std::ranges::max(part.owner_k);
-  const std::size_t picked = keeps_all() ? 0 : part.owner_k[part.self];
+  const std::uint64_t most = keeps_all() ? 0 : std::ranges::max(part.owner_k);
   const auto index_room = scratch.take<std::uint32_t>(most);
   const auto value_room = scratch.take<float>(most);
-  const auto index = index_room.first(picked);
+  const auto index = index_room.first(std::min(most, part.owner_k[part.self]));
   const auto results = scratch.take<SelectResult>(2 * part.pieces.size());
   Picks picks = {};
-  if (!knows_support()) {
+  const Chooses* const how = chooses();
+  if (how != nullptr) {
     picks = take_picks(exec, *this, part, index_room, value_room);
-    scratch.reserve(choice_.selection->pick_scratch(exec, picks.jobs));
+    scratch.reserve(how->pick_scratch(exec, picks.jobs));
   }
   feed_back(exec, job, picks.own, results);
-  if (!knows_support()) {
-    cut_to_turn(part, results, picks, index, value_room.first(picked));
-    choice_.selection->pick(exec, picks.of_turn);
+  if (how != nullptr) {
+    cut_to_turn(part, results, picks, index, value_room.first(index.size()));
+    how->pick(exec, picks.of_turn);
   }
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = part.of_owner(job.header, part.self);
   header.k = part.owner_k[part.self];
-  if (draws()) draw(exec, codings_, header, job.status, index);
+  if (codings_.drawn()) draw(exec, codings_, header, job.status, index);
   const auto said = results.first(part.pieces.size() + picks.of_turn.size());
   (void)seal(exec, header, part.shapes.supports[part.self], index, out, codings_.without_values(),
              {.results = said}, job.status);
@@ -204,7 +202,7 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
   {
     const kernels::Stopwatch watch(job.add_seconds);
     const auto in_order = exec.workspace->take<kernels::Term>(terms.size());
-    std::ranges::transform(terms, in_order.begin(), term);
+    std::ranges::transform(terms, in_order.begin(), &MessageView::term);
     kernels::ordered_sum(
         exec,
         {.terms = {in_order}, .sums = kernels::alone({out.sum}), .not_finite = not_finite.data()});
@@ -221,17 +219,6 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
   seal_values(exec, codings_,
               {header, shape, job.random, {}, out.sum, {.words = not_finite}, job.status},
               out.message);
-}
-
-MessageView join_values(const MessageView& support, const MessageView& values) {
-  MessageView joined = support;
-  joined.header.kind = Header::Kind::sum;
-  joined.header.flags |= values.header.flags;
-  joined.bytes = {};
-  joined.value = values.value;
-  joined.format = values.format;
-  joined.coded = values.coded;
-  return joined;
 }
 
 }  // namespace winnow::compress

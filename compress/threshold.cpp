@@ -90,12 +90,12 @@ constinit const Selection kThreshold{
     .name = "threshold",
     .grammar = "threshold[:T]",
     .parse = parse,
-    .variable_k = true,
     .kept = [](double, std::uint64_t count) { return count; },
-    .feed = feed,
-    .feed_scratch = feed_scratch,
-    .pick = pick,
-    .pick_scratch = pick_scratch,
+    .support = Chooses{.variable_k = true,
+                       .feed = feed,
+                       .feed_scratch = feed_scratch,
+                       .pick = pick,
+                       .pick_scratch = pick_scratch},
 };
 
 }  // namespace winnow::compress

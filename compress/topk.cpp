@@ -86,6 +86,12 @@ std::size_t pick_scratch(const Exec& exec, std::span<const PickJob> jobs) {
   return kernels::select_sums_scratch(exec, take_jobs(exec, jobs));
 }
 
+constexpr Chooses kLargest{.takes_side = true,
+                           .feed = feed,
+                           .feed_scratch = feed_scratch,
+                           .pick = pick,
+                           .pick_scratch = pick_scratch};
+
 }  // namespace
 
 /// The max(1, ceil(density * count)) elements of each parameter that are largest in |acc|, ties to
@@ -94,12 +100,8 @@ constinit const Selection kTopK{
     .name = "topk",
     .grammar = "topk:DENSITY[:sums=SHARE][:warmup=CALLS]",
     .parse = parse,
-    .takes_side = true,
     .kept = kept_of_density,
-    .feed = feed,
-    .feed_scratch = feed_scratch,
-    .pick = pick,
-    .pick_scratch = pick_scratch,
+    .support = kLargest,
 };
 
 /// The K largest of each block of N elements of a parameter, and as large a share of a shorter last
@@ -109,12 +111,8 @@ constinit const Selection kBlockTopK{
     .name = "blocktopk",
     .grammar = "blocktopk:K/N",
     .parse = parse_block,
-    .takes_side = true,
     .kept = kept_of_density,
-    .feed = feed,
-    .feed_scratch = feed_scratch,
-    .pick = pick,
-    .pick_scratch = pick_scratch,
+    .support = kLargest,
 };
 
 }  // namespace winnow::compress

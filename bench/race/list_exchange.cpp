@@ -20,6 +20,16 @@ using compress::MessageView;
 constexpr std::size_t kLists = 4;  // per rank, so that no round meets the previous round's list
 constexpr int kSettling = 8;       // untimed rounds
 
+void feed(const Exec& exec, std::span<const compress::FeedJob> jobs) {
+  for (const compress::FeedJob& job : jobs) {
+    const std::span<const float> list = job.spans.gradient.floats();
+    const std::size_t k = job.index.size();
+    kernels::copy(exec, std::as_writable_bytes(job.index), std::as_bytes(list.first(k)));
+    kernels::copy(exec, job.value, list.last(k));
+    *job.result = {.finite = true, .candidates = k, .passes = 0};
+  }
+}
+
 // A selection made in advance: the elements of its piece are k indices, bit for bit, and then k
 // values.
 constexpr compress::Selection kGiven{
@@ -27,17 +37,11 @@ constexpr compress::Selection kGiven{
     .grammar = {},
     .parse = nullptr,
     .kept = [](double k, std::uint64_t) { return static_cast<std::uint64_t>(k); },
-    .feed =
-        [](const Exec& exec, std::span<const compress::FeedJob> jobs) {
-          for (const compress::FeedJob& job : jobs) {
-            const std::span<const float> list = job.spans.gradient.floats();
-            const std::size_t k = job.index.size();
-            kernels::copy(exec, std::as_writable_bytes(job.index), std::as_bytes(list.first(k)));
-            kernels::copy(exec, job.value, list.last(k));
-            *job.result = {.finite = true, .candidates = k, .passes = 0};
-          }
-        },
-    .feed_scratch = [](const Exec&, std::span<const compress::FeedJob>) { return std::size_t{0}; },
+    .support = compress::Chooses{.feed = feed,
+                                 .feed_scratch =
+                                     [](const Exec&, std::span<const compress::FeedJob>) {
+                                       return std::size_t{0};
+                                     }},
 };
 
 /// Float32 values and raw32 indices.
@@ -138,8 +142,8 @@ std::string ListExchange::check() {
     for (std::size_t i = 0; i < list.index.size(); ++i) expected[list.index[i]] += list.value[i];
   }
   run_once(0, [&](const MessageView& sum) {
-    for (std::size_t i = 0; i < sum.value.size(); ++i) {
-      found[sum.carries_all() ? i : sum.index[i]] = sum.value[i];
+    for (std::size_t i = 0; i < sum.term.value.size(); ++i) {
+      found[sum.carries_all() ? i : sum.term.index[i]] = sum.term.value[i];
     }
   });
   const double wrong = found == expected ? 0 : 1;

@@ -12,7 +12,7 @@
 namespace winnow::comm {
 namespace {
 
-/// The callbacks of which this thread runs one.
+/// The callbacks among which this thread runs one.
 thread_local const Callbacks* inside = nullptr;
 
 }  // namespace

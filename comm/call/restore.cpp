@@ -34,7 +34,7 @@ void open_own(const Exchange& exchange, const Encoded& own, const Exec& exec, co
     if (partitioned) {
       header = part.of_owner(header, owner);
       header.kind = Header::Kind::contribution;
-      header.k = part.most_for(owner);
+      header.k = part.most_for[owner];
     }
     use(owner,
         exchange.compressor.open(exec, own.messages[owner], compress::Expected::at_most(header),

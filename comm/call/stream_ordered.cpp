@@ -31,9 +31,8 @@ bool is_stream_ordered(const Bucket& bucket) {
       return bucket.compressed == 0 && piece.state->dirty && !piece.residual().empty();
     });
   };
-  return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, [&](const BucketPart& part) {
-    return !part.part.variable_k && decides_nothing(part);
-  });
+  if (bucket.compressed > 0 && bucket.compressor->variable_k()) return false;
+  return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, decides_nothing);
 }
 
 bool waits_for_sizes(const Bucket& bucket, int ranks) {

@@ -17,8 +17,8 @@ namespace winnow::comm {
 // of it takes effect. Within them the host waits for sizes, where these depend on the support, and
 // for nothing else.
 
-/// Whether a bucket in device memory may be reduced so: no part has Part::variable_k, and no dense
-/// part has a residual to clear that depends on the sum.
+/// Whether a bucket in device memory may be reduced so: its compressor has no variable_k, and no
+/// dense part has a residual to clear that depends on the sum.
 bool is_stream_ordered(const Bucket& bucket);
 /// Whether the host then waits for sizes.
 bool waits_for_sizes(const Bucket& bucket, int ranks);

@@ -46,7 +46,7 @@ class Balanced {
       const std::size_t to = (self_ + step) % ranks_, from = (self_ + ranks_ - step) % ranks_;
       counts.send(begin.subspan(to * sizeof(std::uint32_t), 2 * sizeof(std::uint32_t)),
                   static_cast<int>(to));
-      counts.receive(static_cast<int>(from), part_.most_for(self()));
+      counts.receive(static_cast<int>(from), part_.most_for[self()]);
     }
     counts.bring(begin);
     return counts;
@@ -105,7 +105,7 @@ class Balanced {
       expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
       incoming[owner] = {sums_[owner].first(received_[owner]),
-                         part_.expect(expected, part_.shapes.sums[owner]),
+                         exchange_.compressor.expect(expected, part_.shapes.sums[owner]),
                          exchange_.wire.name_of(owner)};
     }
     const std::uint16_t flags =
@@ -132,7 +132,7 @@ class Balanced {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = part_.of_owner(exchange_.header, self());
     expected.kind = Header::Kind::contribution;
-    expected.k = part_.most_for(self());
+    expected.k = part_.most_for[self()];
     const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       const std::size_t sender = i < self_ ? i : i + 1;
@@ -165,8 +165,7 @@ class Balanced {
                                           .add_seconds = &exchange_.wire.stats.add_seconds,
                                           .status = exchange_.course.status},
                                          views_, exchange_.owned, buffer);
-    exchange_.wire.stats.kept +=
-        part_.variable_k ? exchange_.owned.chosen.index.size() : part_.owner_k[self_];
+    exchange_.wire.stats.kept += exchange_.owned.left.size();
     return message;
   }
 
@@ -213,15 +212,14 @@ double pass_bytes(const CostShape& shape) {
 /// will, the bytes of messages of both rounds.
 Rounds run(Exchange& exchange) {
   Balanced part(exchange);
-  const bool counts = needs_counts(exchange, Header::Kind::contribution);
-  const bool varies = exchange.part.variable_k;
-  if (counts && !varies) {
+  const bool counts_bytes = needs_counts(exchange, Header::Kind::sum);
+  if (!counts_bytes && needs_counts(exchange, Header::Kind::contribution)) {
     Counts elements = part.count();
     co_await exchange_counts(elements);
     part.take_counts(elements);
   }
   part.encode();
-  if (counts && varies) {
+  if (counts_bytes) {
     Counts bytes = part.count_contributions();
     co_await exchange_counts(bytes);
     part.take_bytes(bytes);
@@ -229,7 +227,7 @@ Rounds run(Exchange& exchange) {
   part.contribute();
   co_await exchange.wire.world.start(exchange.exec);
   part.sum();
-  if (needs_counts(exchange, Header::Kind::sum)) {
+  if (counts_bytes) {
     Counts bytes = part.count_sums();
     co_await exchange_counts(bytes);
     part.take_bytes_of_sums(bytes);

@@ -110,10 +110,10 @@ class Doubling {
     encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     const auto opened = std::get<Encoded>(exchange_.undo).opened;
-    sum_ = opened.empty() ? compressor_.open(exchange_.exec, own[0],
-                                             exchange_.part.expect(exchange_.header, longest(1)),
-                                             name_of(self_))
-                          : opened[0];
+    sum_ = opened.empty()
+               ? compressor_.open(exchange_.exec, own[0],
+                                  compressor_.expect(exchange_.header, longest(1)), name_of(self_))
+               : opened[0];
     ranks_in_sum_ = 1;
     compress::name_codings(sum_.header, exchange_.wire.stats.coding);
   }

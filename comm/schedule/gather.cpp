@@ -73,7 +73,8 @@ Rounds run(Exchange& exchange) {
   const auto incoming = workspace.take<compress::Incoming>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
     incoming[sender] = {messages[sender].first(received[sender]),
-                        part.expect(exchange.header, shape), exchange.wire.name_of(sender)};
+                        exchange.compressor.expect(exchange.header, shape),
+                        exchange.wire.name_of(sender)};
   }
   if (stream_ordered) {
     views[self] = std::get<Encoded>(exchange.undo).opened.front();

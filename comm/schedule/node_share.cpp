@@ -193,7 +193,7 @@ void NodeShare::pack(std::size_t rail) const {
     MessageView& view = messages_[rail][sender];
     if (!view.bytes.empty()) continue;
     const bool is_union = view.header.kind == Header::Kind::partial;  // of sound messages alone
-    if (exchange_.course.status != nullptr && !view.index.empty() && !is_union) {
+    if (exchange_.course.status != nullptr && !view.term.index.empty() && !is_union) {
       compress::bound_index(exchange_.exec, view, *exchange_.course.status);
     }
     exchange_.compressor.pack(exchange_.exec, view, take_outcome_buffer(rail, sender),

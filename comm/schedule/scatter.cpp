@@ -40,7 +40,7 @@ bool has_residual(const Piece& piece) {
 
 /// The expectation of a gradient's message in an exchange.
 compress::Expected expect(const Exchange& exchange) {
-  return exchange.part.expect(exchange.header, exchange.part.shapes.gradients.front());
+  return exchange.compressor.expect(exchange.header, exchange.part.shapes.gradients.front());
 }
 
 /// Keeps what the elements of the own shard cannot hold of their sums: no other rank has these.
@@ -107,11 +107,10 @@ void add(Exchange& own, std::span<const MessageView> views, std::span<float> acc
   const auto self = static_cast<std::size_t>(own.wire.world.rank());
   const auto terms = own.exec.workspace->take<kernels::Term>(views.size() + 1);
   for (std::size_t rank = 0, next = 0; rank < terms.size(); ++rank) {
-    terms[rank] = rank == self ? kernels::Term{.value = acc} : compress::term(views[next++]);
+    terms[rank] = rank == self ? kernels::Term{.value = acc} : views[next++].term;
   }
-  const bool coded = !own.compressor.keeps_all() && !own.compressor.codings().exact();
   const auto placed =
-      kernels::place_terms_to_sum(own.exec, terms, coded ? own.part.k : std::uint64_t{0});
+      kernels::place_terms_to_sum(own.exec, terms, own.compressor.decoded_room(own.part.k));
   const kernels::PlacedSpan target{sum};
   const float factor = std::exchange(own.scaling.factor, 1.0F);
   const auto look = [&](std::uint32_t* not_finite) {

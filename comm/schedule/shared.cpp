@@ -7,7 +7,6 @@
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "compress/support.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/exec/together.hpp"
 #include "kernels/memory_ops.hpp"
@@ -94,7 +93,9 @@ class Shared {
     }
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
                     {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
-    if (!codings_.exact()) keep_missed(supports_[own], sums);
+    if (!codings_.exact()) {  // what the coding misses is for the residual, at the end
+      exchange_.owned.left = {.index = supports_[own].term.index, .value = sums};
+    }
     messages_ =
         take_buffers(exchange_, [&](std::uint32_t rank) { return values_bytes(owner_of(rank)); });
     mark_missing();
@@ -176,7 +177,8 @@ class Shared {
     std::size_t others = 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       const std::uint64_t k = part_.owner_k[owner];
-      taken[owner] = {.owner = owner, .index = supports_[owner].index, .value = take_floats(k)};
+      taken[owner] = {
+          .owner = owner, .index = supports_[owner].term.index, .value = take_floats(k)};
       auto& message = outgoing_[rank_of(owner)];
       message = std::as_writable_bytes(taken[owner].value);
       if (codings_.exact()) continue;
@@ -205,11 +207,7 @@ class Shared {
 
   /// Uncoded values as a message that carries them.
   static MessageView view_of(std::span<const float> value) {
-    return {.header = {.count = value.size(), .k = value.size()},
-            .index = {},
-            .value = value,
-            .format = {},
-            .coded = {}};
+    return {.header = {.count = value.size(), .k = value.size()}, .term = {.value = value}};
   }
 
   /// Opens the values that all ranks sent: contributions at this rank's support (none from itself),
@@ -246,15 +244,6 @@ class Shared {
     return flags;
   }
 
-  /// Keeps what a coding misses of the sums, for the residual at the end.
-  void keep_missed(const MessageView& support, std::span<float> missed) {
-    if (support.carries_all()) {
-      exchange_.owned.left = missed;
-    } else {
-      exchange_.owned.chosen = {support.index, missed};
-    }
-  }
-
   Exchange& exchange_;
   const compress::Compressor& compressor_;
   Workspace& workspace_;
@@ -270,7 +259,7 @@ class Shared {
 };
 
 void plan(compress::Part& part, const compress::Compressor& compressor, int, int) {
-  if (!part.variable_k) compress::plan_supports(part, compressor.codings());
+  compress::plan_supports(part, compressor.codings());
 }
 
 /// (P - 1) supports of k / P positions and 2 (P - 1) times their values; indices travel once.

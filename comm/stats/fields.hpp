@@ -27,7 +27,7 @@ inline constexpr std::array kStages = {
 struct StatsField {
   std::string_view name;
   std::variant<std::uint64_t Stats::*, double Stats::*, std::string Stats::*> value;
-  bool adds_up = false;  ///< over calls, to that of all of them
+  bool adds_up = false;  ///< over calls
 };
 
 /// Every field: what adds and prints statistics goes through this list.

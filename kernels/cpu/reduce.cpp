@@ -14,7 +14,7 @@
 namespace winnow::kernels::cpu {
 namespace {
 
-/// element = op(element, its partner), for all of `into`: loops of which the compiler makes lanes.
+/// element = op(element, its partner), for all of `into`. The compiler makes lanes of the loop.
 template <class T, class Op>
 void combine(const Exec& exec, std::span<T> into, std::span<const T> from, const Op& op) {
   for_each_range(exec.threads, into.size(), [=](std::size_t begin, std::size_t end) {

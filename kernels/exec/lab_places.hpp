@@ -10,8 +10,7 @@ namespace winnow::kernels {
 
 /// Host memory and plain loops.
 inline constexpr Place kReferencePlace{2};
-/// Memory of which only words are touched, for predictions: kernels count the bytes that they would
-/// move.
+/// A prediction's memory: kernels touch words alone, and count the bytes that they would move.
 inline constexpr Place kCountedPlace{3};
 
 }  // namespace winnow::kernels

@@ -169,20 +169,21 @@ TEST(Golden, SaysWhatIsStatedHere) {
       const Exec exec{.place = place, .workspace = &workspace};
       const MessageView view = open(exec, file.span(), header, kSender, g.codings);
       EXPECT_EQ(view.header.flags, g.flags);
-      EXPECT_TRUE(std::ranges::equal(view.index, index));
+      EXPECT_TRUE(std::ranges::equal(view.term.index, index));
+      const Shape shape = shape_of(g.count, g.k, g.codings);
+      const auto value_part = view.bytes.last(shape.value_bytes);
       std::vector<float> decoded(g.k);
-      kernels::dequantize(exec, view.format, g.k, view.coded, 0, decoded);
+      kernels::dequantize(exec, g.codings.value, g.k, value_part, 0, decoded);
       EXPECT_EQ(bits_of(decoded), bits_of(value));
-      EXPECT_EQ(bits_of(view.value),
+      EXPECT_EQ(bits_of(view.term.value),
                 g.codings.exact() ? bits_of(value) : std::vector<std::uint32_t>{});
 
       Bytes again(file.span().size());
       std::ranges::fill(again.span(), std::byte{0xa5});
-      const Shape shape = shape_of(g.count, g.k, g.codings);
       const MessageLayout layout = lay_out(shape, again.span());
-      std::ranges::copy(view.coded, layout.value_part.begin());
+      std::ranges::copy(value_part, layout.value_part.begin());
       header.flags = g.flags;
-      seal(exec, header, shape, view.index, again.span(), g.codings);
+      seal(exec, header, shape, view.term.index, again.span(), g.codings);
       EXPECT_TRUE(std::ranges::equal(again.span(), file.span()));
     }
   }
@@ -211,8 +212,8 @@ TEST(Golden, ASupportHasNoValues) {
       const Exec exec{.place = place, .workspace = &workspace};
       const MessageView view = open(exec, file.span(), header, kSender, codings);
       EXPECT_EQ(view.header.flags, flags);
-      EXPECT_TRUE(std::ranges::equal(view.index, index));
-      EXPECT_TRUE(view.value.empty() && view.coded.empty());
+      EXPECT_TRUE(std::ranges::equal(view.term.index, index));
+      EXPECT_EQ(view.term.size(), 0u);
 
       const Shape shape = shape_of(count, k, codings);
       EXPECT_EQ(shape.bytes(), file.span().size());
@@ -220,7 +221,7 @@ TEST(Golden, ASupportHasNoValues) {
       std::ranges::fill(again.span(), std::byte{0xa5});
       Header sealed = header;
       sealed.flags = flags;
-      seal(exec, sealed, shape, view.index, again.span(), codings);
+      seal(exec, sealed, shape, view.term.index, again.span(), codings);
       EXPECT_TRUE(std::ranges::equal(again.span(), file.span()));
     }
     // As what carries values it is refused, whatever its kind.

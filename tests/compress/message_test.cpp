@@ -59,11 +59,11 @@ TEST(Message, RoundTrips) {
     EXPECT_EQ(view.header.flags, Header::kPoison);
     EXPECT_EQ(view.header.k, c.k);
     EXPECT_EQ(index_coding_name(view.header.index_coding), c.coding);
-    EXPECT_TRUE(std::ranges::equal(view.value, value));
+    EXPECT_TRUE(std::ranges::equal(view.term.value, value));
     if (c.k == c.count) {
-      EXPECT_TRUE(view.index.empty());
+      EXPECT_TRUE(view.term.index.empty());
     } else {
-      EXPECT_TRUE(std::ranges::equal(view.index, index));
+      EXPECT_TRUE(std::ranges::equal(view.term.index, index));
     }
   }
 }
@@ -186,7 +186,7 @@ TEST(Message, CarriesTheIndexCodingAskedFor) {
     const Workspace::Scope scope(workspace);
     const auto view = open(Exec{.workspace = &workspace}, message.span(), header, kSender, codings);
     EXPECT_EQ(view.header.index_coding, asked->id);
-    EXPECT_TRUE(std::ranges::equal(view.index, spread(1000, 11)));
+    EXPECT_TRUE(std::ranges::equal(view.term.index, spread(1000, 11)));
     const bool usual = asked == &kEliasFanoCoding;
     EXPECT_EQ(try_open(message.span(), header).outcome == Outcome::opened, usual);
   }
@@ -204,9 +204,8 @@ TEST(Message, ItsCodedValuesAreDecodedForASum) {
     Workspace workspace;
     const Workspace::Scope scope(workspace);
     const auto view = open(Exec{.workspace = &workspace}, message.span(), header, kSender, codings);
-    EXPECT_TRUE(view.value.empty());
-    const kernels::Term list = term(view);
-    const auto placed = kernels::place_terms(Exec{.workspace = &workspace}, {&list, 1});
+    EXPECT_TRUE(view.term.value.empty());
+    const auto placed = kernels::place_terms(Exec{.workspace = &workspace}, {&view.term, 1});
     const std::span<const float> value = placed.host.front().value;
     ASSERT_EQ(value.size(), 130U);
     for (std::size_t i = 0; i < 130; ++i) {
@@ -224,7 +223,7 @@ TEST(Message, CarriesAnyBitsOfAValue) {
   Workspace workspace;
   const Workspace::Scope scope(workspace);
   const auto view = open(Exec{.workspace = &workspace}, message.span(), header, kSender);
-  EXPECT_TRUE(std::ranges::equal(bits_of(view.value), bits));
+  EXPECT_TRUE(std::ranges::equal(bits_of(view.term.value), bits));
 }
 
 }  // namespace

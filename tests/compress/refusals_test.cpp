@@ -105,13 +105,14 @@ TEST(Message, EveryBitMeansSomething) {
         const Exec exec{.workspace = &workspace};
         const auto view = open(exec, forged.span(), small.header, kSender, small.codings);
         const auto sound = open(exec, small.message.span(), small.header, kSender, small.codings);
-        EXPECT_FALSE(std::ranges::equal(view.index, sound.index) &&
-                     std::ranges::equal(view.coded, sound.coded));
         Bytes again(forged.span().size());
         const Shape shape = shape_of(view.header.count, view.header.k, small.codings);
+        const auto value_part = view.bytes.last(shape.value_bytes);
+        EXPECT_FALSE(std::ranges::equal(view.term.index, sound.term.index) &&
+                     std::ranges::equal(value_part, sound.bytes.last(value_part.size())));
         const MessageLayout layout = lay_out(shape, again.span());
-        std::ranges::copy(view.coded, layout.value_part.begin());
-        seal(exec, view.header, shape, view.index, again.span(), small.codings);
+        std::ranges::copy(value_part, layout.value_part.begin());
+        seal(exec, view.header, shape, view.term.index, again.span(), small.codings);
         EXPECT_TRUE(std::ranges::equal(again.span(), forged.span()));
       }
     }

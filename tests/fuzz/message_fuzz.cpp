@@ -42,33 +42,35 @@ void require(bool holds, const char* what) {
 
 /// Decodes as a sum would: all bodies give equal values, and finite ones if a scale was checked for
 /// that.
-void check_values(const compress::MessageView& view) {
-  if (view.format.coding == nullptr) {
-    require(view.value.empty() && view.coded.empty(), "open() gives values that did not travel");
+void check_values(const compress::MessageView& view, const kernels::ValueFormat& format,
+                  std::span<const std::byte> value_part) {
+  if (format.coding == nullptr) {
+    require(view.term.size() == 0, "open() gives values that did not travel");
     return;
   }
   const auto k = static_cast<std::size_t>(view.header.k);
   std::vector<float> fast(k), slow(k);
-  kernels::dequantize(Exec{}, view.format, k, view.coded, 0, fast);
-  kernels::dequantize(Exec{.place = lab::kReference}, view.format, k, view.coded, 0, slow);
+  kernels::dequantize(Exec{}, format, k, value_part, 0, fast);
+  kernels::dequantize(Exec{.place = lab::kReference}, format, k, value_part, 0, slow);
   require(k == 0 || std::memcmp(fast.data(), slow.data(), k * sizeof(float)) == 0,
           "a value decodes to other bits than in the reference");
-  if (!view.value.empty()) {
-    require(std::memcmp(fast.data(), view.value.data(), k * sizeof(float)) == 0,
+  if (!view.term.value.empty()) {
+    require(std::memcmp(fast.data(), view.term.value.data(), k * sizeof(float)) == 0,
             "open() decodes other values than dequantize()");
   }
-  if (view.format.block == 0) return;
+  if (format.block == 0) return;
   require(std::all_of(fast.begin(), fast.end(), [](float x) { return std::isfinite(x); }),
           "open() accepted a scale whose values overflow");
 }
 
 /// Positions ascend and lie below count; whoever adds the values relies on that.
 void check_index(const compress::MessageView& view) {
-  require(view.index.size() == (view.carries_all() ? 0 : view.header.k),
+  require(view.term.index.size() == (view.carries_all() ? 0 : view.header.k),
           "open() gives another number of positions than k");
-  require(std::ranges::adjacent_find(view.index, std::greater_equal{}) == view.index.end(),
-          "open() accepted positions that do not ascend");
-  require(view.index.empty() || view.index.back() < view.header.count,
+  require(
+      std::ranges::adjacent_find(view.term.index, std::greater_equal{}) == view.term.index.end(),
+      "open() accepted positions that do not ascend");
+  require(view.term.index.empty() || view.term.index.back() < view.header.count,
           "open() accepted a position that is not below count");
 }
 
@@ -82,14 +84,13 @@ bool check_open(const Exec& exec, std::span<const std::byte> message,
     const auto again = std::as_writable_bytes(std::span(words));
     const compress::Shape shape = compress::shape_of(view.header.count, view.header.k, codings);
     const auto layout = compress::lay_out(shape, again);
-    if (!view.coded.empty()) {
-      std::memcpy(layout.value_part.data(), view.coded.data(), view.coded.size());
-    }
-    compress::seal(exec, view.header, shape, view.index, again, codings);
+    const auto value_part = view.bytes.last(shape.value_bytes);
+    std::ranges::copy(value_part, layout.value_part.begin());
+    compress::seal(exec, view.header, shape, view.term.index, again, codings);
     require(std::memcmp(again.data(), message.data(), message.size()) == 0,
             "open() accepted a message that seal() does not write");
     check_index(view);
-    check_values(view);
+    check_values(view, codings.value, value_part);
     fuzz::reach.count(view.header);
     return true;
   } catch (const UsageError&) {

@@ -35,14 +35,10 @@ TEST_F(DeviceTest, UnionsOfListsAllocateNothingAfterOneOfEverything) {
   kernels::fill(place, values.span(), 1);
   kernels::copy(place, std::as_writable_bytes(index.span()), std::as_bytes(std::span(host_index)));
   const MessageView all{.header = gradient_header(kCount, kCount),
-                        .index = {},
-                        .value = values.span(),
-                        .format = {},
-                        .coded = {}};
+                        .term = {.value = values.span()}};
   MessageView list = all;
   list.header.k = host_index.size();
-  list.index = index.span();
-  list.value = list.value.first(host_index.size());
+  list.term = {.index = index.span(), .value = all.term.value.first(host_index.size())};
   compress::Part part{.pieces = {}, .count = kCount, .k = kCount / 2};
   compress::plan_partial(part, 2, compressor->codings());
   const compress::Header sum =
