@@ -11,6 +11,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "kernels/exec/lab_places.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/cases/memory_ops_cases.hpp"
 
@@ -95,7 +96,7 @@ TEST(MemoryOps, ZeroClearsBytes) {
 
 TEST(MemoryOps, OnlyPredictionsCount) {
   std::vector<float> elements(3);
-  EXPECT_THROW(kernels::fill({.place = Place::counted}, elements, 1), UsageError);
+  EXPECT_THROW(kernels::fill({.place = kernels::kCountedPlace}, elements, 1), UsageError);
 }
 
 }  // namespace

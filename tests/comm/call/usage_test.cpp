@@ -22,6 +22,7 @@
 #include <winnow/tcp.hpp>
 #include <winnow/winnow.hpp>
 
+#include "kernels/exec/lab_places.hpp"
 #include "tests/harness/ranks.hpp"
 
 namespace winnow::tests {
@@ -286,7 +287,7 @@ TEST(Usage, OfOptionsAndPlaces) {
       expect_refused("deadline", {.deadline = -1});
       expect_refused("threads", {.threads = -1});
       expect_refused("place 9", {}, {.place = static_cast<Place>(9)});
-      expect_refused("place", {}, {.place = Place::counted});
+      expect_refused("place", {}, {.place = kernels::kCountedPlace});
       int stream = 0;
       expect_refused("Exec::stream", {}, {.stream = &stream});
       AllReducer reducer(transport, Options::parse(kOptions));
