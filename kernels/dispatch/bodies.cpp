@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/load.hpp"
+
 namespace winnow::kernels {
 
 constinit const Bodies* reference_bodies = nullptr;
@@ -23,6 +25,10 @@ const Bodies& bodies_of(const Exec& exec) {
       return *reference_bodies;
   }
   fail_usage("place " + std::to_string(static_cast<int>(exec.place)) + " has no bodies");
+}
+
+void load_kernels(Place place) {
+  if (place == Place::cuda && kCuda.load != nullptr) kCuda.load();
 }
 
 bool holds(const Condition& condition) {

@@ -1,12 +1,53 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/owned.hpp"
+#include <string>
 
 #include "kernels/arithmetic/element.hpp"
+#include "kernels/arithmetic/partition.hpp"
 #include "kernels/dispatch/bodies.hpp"
 #include "kernels/dispatch/expect_rests.hpp"
+#include "kernels/merge.hpp"
+#include "kernels/ordered_sum.hpp"
+#include "kernels/owned.hpp"
+#include "kernels/residual_add.hpp"
+#include "kernels/terms.hpp"
 
 namespace winnow::kernels {
+
+// merge.hpp
+
+void merge(const Exec& exec, const MergeJob& job) {
+  const SparseView &first = job.first, &second = job.second;
+  WINNOW_EXPECTS(
+      first.index.size() == first.value.size() && second.index.size() == second.value.size(),
+      "a list needs as many values as indices");
+  const std::size_t most = first.index.size() + second.index.size();
+  WINNOW_EXPECTS(job.index.size() >= most && job.value.size() >= most,
+                 "index and value need room for both lists");
+  WINNOW_EXPECTS(job.size != nullptr, "merge needs a word for the size of the union");
+  dispatch(exec, &Bodies::merge, job);
+}
+
+// ordered_sum.hpp
+
+void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
+  std::uint64_t end = 0;
+  for (const PlacedSpan& sum : job.sums.host) {
+    WINNOW_EXPECTS(sum.base >= end, "sums must be disjoint, and ascend by position");
+    WINNOW_EXPECTS(job.sums.host.size() == 1 || sum.base % Partition::kUnit == 0,
+                   "several sums begin at multiples of " + std::to_string(Partition::kUnit));
+    expect_gradient(sum.elements.type());
+    end = sum.end();
+  }
+  for (const Term& term : job.terms.host) {
+    WINNOW_EXPECTS(term.is_list() ? term.index.size() == term.size() : end <= term.size(),
+                   "a term has a value for each index, or one for every position");
+  }
+  expect_rests_of(job.sums, job.rests);
+  dispatch(exec, &Bodies::ordered_sum, job);
+}
+
+// owned.hpp
 
 namespace {
 
@@ -69,6 +110,27 @@ void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
 void fill_pieces(const Exec& exec, const Placed<PlacedSpan>& pieces, float value) {
   for (const PlacedSpan& piece : pieces.host) expect_gradient(piece.elements.type());
   dispatch(exec, &Bodies::fill_pieces, pieces, value);
+}
+
+// residual_add.hpp
+
+void residual_add(const Exec& exec, std::span<float> residual, std::span<const float> gradient) {
+  WINNOW_EXPECTS(residual.size() == gradient.size(),
+                 "residual and gradient must have as many elements");
+  dispatch(exec, &Bodies::residual_add, residual, gradient);
+}
+
+// terms.hpp
+
+PlacedTerms place_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t most) {
+  PlacedTerms placed{.host = terms};
+  dispatch(exec, &Bodies::place_terms, placed, most);
+  return placed;
+}
+
+PlacedTerms place_terms_to_sum(const Exec& exec, std::span<const Term> terms, std::uint64_t most) {
+  const bool fits_launch = exec.place == Place::cuda && terms.size() <= kTermsInALaunch;
+  return fits_launch ? PlacedTerms{.host = terms} : place_terms(exec, terms, most);
 }
 
 }  // namespace winnow::kernels
