@@ -2,15 +2,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/call/device_calls.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/call/stall_watchdog.hpp"
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/failure.hpp"
+#include "kernels/exec/device_scope.hpp"
 
 namespace winnow::comm {
+namespace {
+
+/// A thread that gives up on stream-ordered calls if some are under way and none ends for too long:
+/// otherwise only the device, which knows no deadline, would wait for a dead peer. Until then it
+/// asks the device nothing, so captures can go on beside it. Calls `fail` once at most, with
+/// `device` current, whatever other threads do.
+std::jthread stall_watchdog(std::shared_ptr<const CompletionTracker> completions, int device,
+                            std::chrono::duration<double> patience, std::function<void()> fail) {
+  return std::jthread([completions = std::move(completions), device, patience,
+                       fail = std::move(fail)](const std::stop_token& ending) {
+    kernels::stay_on(device);
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::duration<double> kLongest{1.0};
+    const auto turn = std::min(patience / 8, kLongest);
+    std::uint64_t done = 0;
+    Clock::time_point since = Clock::now();
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    std::unique_lock lock(mutex);
+    while (!wake.wait_for(lock, ending, turn, [&] { return ending.stop_requested(); })) {
+      const std::uint64_t now = completions->done();
+      if (now != done || now == completions->ended()) {
+        done = now;
+        since = Clock::now();
+      } else if (Clock::now() - since > patience) {
+        fail();
+        return;
+      }
+    }
+  });
+}
+
+}  // namespace
 
 DeviceCalls::DeviceCalls(Setup& setup, Health& health, Parameters& parameters, StatsBook& book)
     : setup_(setup), health_(health), parameters_(parameters), book_(book) {

@@ -8,6 +8,8 @@
 #include <winnow/reduce_op.hpp>
 #include <winnow/transport.hpp>
 
+#include "kernels/exec/place_memory.hpp"
+
 namespace winnow::comm {
 
 /// How a collective of dense elements runs.
@@ -22,6 +24,16 @@ struct Collective {
 };
 
 /// Transport::all_reduce, or its ring if the native collective ignores deadlines or is slower.
-void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op);
+inline void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op) {
+  Transport& world = collective.world;
+  const bool by_ring = elements.bytes().size() >= collective.ring;
+  if (by_ring && world.native_all_reduce()) {
+    world.Transport::all_reduce(collective.exec, elements, op, collective.deadline);
+  } else {
+    world.all_reduce(collective.exec, elements, op, collective.deadline);
+  }
+  if (!kernels::reading_waits(collective.exec) || collective.stream_ordered) return;
+  world.wait(world.start(collective.exec), collective.deadline);
+}
 
 }  // namespace winnow::comm
