@@ -33,6 +33,16 @@ class FailureLatch {
     if (std::exchange(failed_, true)) return;
     first_ = std::move(why);
   }
+  /// Runs `body`. Keeps an Error that it throws.
+  template <class Error, class Body>
+  auto guard(const Body& body) {
+    try {
+      return body();
+    } catch (const Error& error) {
+      keep(failure_of(error));
+      throw;
+    }
+  }
 
  private:
   kernels::OwnProcess process_;

@@ -131,21 +131,21 @@ class CheckedTransport final : public MessageTransport {
     failure_.expect_usable();
     starts_.expect_started(ticket);
     if (ticket.number <= starts_.completed()) return;
-    guarded([&] { inner_.wait(starts_[ticket.number].inner, deadline); });
+    failure_.guard<CommError>([&] { inner_.wait(starts_[ticket.number].inner, deadline); });
     check(ticket);
   }
   bool test(Ticket ticket, Deadline deadline) override {
     failure_.expect_usable();
     starts_.expect_started(ticket);
     if (ticket.number <= starts_.completed()) return true;
-    bool done = false;
-    guarded([&] { done = inner_.test(starts_[ticket.number].inner, deadline); });
+    const bool done = failure_.guard<CommError>(
+        [&] { return inner_.test(starts_[ticket.number].inner, deadline); });
     if (!done) return false;
     check(ticket);
     return true;
   }
   void progress() override {
-    guarded([&] { inner_.progress(); });
+    failure_.guard<CommError>([&] { inner_.progress(); });
   }
   void abort(std::string_view reason, FailureKind kind) noexcept override {
     failure_.keep(aborted_here(reason, kind));
@@ -171,17 +171,6 @@ class CheckedTransport final : public MessageTransport {
     std::uint64_t end;  // number of the message after its last
     Ticket inner;
   };
-
-  /// Runs `call` on the transport below, whose failure is this one's.
-  template <class Call>
-  void guarded(const Call& call) {
-    try {
-      call();
-    } catch (const CommError& error) {
-      failure_.keep(failure_of(error));
-      throw;
-    }
-  }
 
   const Sealer& sealer(const Message& message) const {
     return sealers_[static_cast<std::size_t>(message.peer)];

@@ -73,16 +73,6 @@ class MixedTransport final : public comm::EnqueuingTransport {
   };
 
   const Lanes& lanes_of(Place place) const { return place == Place::cuda ? device_ : host_; }
-  /// Runs `body`. Anything it throws makes this unusable.
-  template <class Body>
-  auto guarded(const Body& body) {
-    try {
-      return body();
-    } catch (const std::exception& error) {
-      failure_->keep(comm::failure_of(error));
-      throw;
-    }
-  }
   /// Runs `call` on the world. If it throws, aborts the node: its work on the caller's stream may
   /// be waiting for peers.
   template <class Call>
@@ -145,7 +135,7 @@ Ticket MixedTransport::start(const Exec& exec) {
   WINNOW_EXPECTS(may_follow,
                  "a mixed transport carries the host's messages and a device's over different "
                  "ones: wait for what was started before the other kind");
-  return guarded([&] {
+  return failure_->guard<std::exception>([&] {
     try {
       post(lanes);
       Started started{.lanes = &lanes, .between = lanes.between->start(exec), .within = {}};
@@ -179,7 +169,7 @@ bool MixedTransport::test(Ticket ticket, Deadline deadline) {
   failure_->expect_usable();
   under_way_.expect_started(ticket);
   if (ticket.number <= under_way_.completed()) return true;
-  return guarded([&] {
+  return failure_->guard<std::exception>([&] {
     const Started& started = under_way_[ticket.number];
     const auto moves_on = [&] {
       return over_world([&] { return started.lanes->between->test(started.between, deadline); });
@@ -211,7 +201,7 @@ void MixedTransport::wait(Ticket ticket, Deadline deadline) {
 
 void MixedTransport::progress() {
   if (failure_->failed()) return;
-  guarded([this] {
+  failure_->guard<std::exception>([this] {
     over_world([this] { (staged_ == nullptr ? *world_ : *staged_).progress(); });
     node_->progress();
   });

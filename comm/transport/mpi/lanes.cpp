@@ -27,9 +27,7 @@ constexpr int kWindow = 16;  // pieces of one lane under way
 }  // namespace
 
 MpiLanes::MpiLanes(MPI_Comm communicator, const std::vector<std::uint64_t>& chunks)
-    : comm_(communicator) {
-  for (const std::uint64_t chunk : chunks) send_lanes_.push_back({{}, chunk});
-  recv_lanes_ = send_lanes_;
+    : comm_(communicator), send_lanes_(chunks.begin(), chunks.end()), recv_lanes_(send_lanes_) {
   awaited_.reserve(chunks.size());
   unwritten_.reserve(chunks.size());
 }

@@ -54,6 +54,8 @@ class MpiLanes {
 
  private:
   struct Lane : MessageLane {
+    explicit Lane(std::uint64_t chunk_bytes) : chunk(chunk_bytes) {}
+
     std::uint64_t chunk;
     int under_way = 0;
     int full_pieces = 0;       // sent since the last synchronous piece
