@@ -232,6 +232,7 @@ class Compressor {
 
  private:
   const Selection& selection() const { return *choice_.selection; }
+  // encode, in a file for each way in which a selection decides what travels.
   void encode(const Exec& exec, const KeepsAll&, const EncodeJob& job, EncodeResult& out) const;
   void encode(const Exec& exec, const Draws& draws, const EncodeJob& job, EncodeResult& out) const;
   void encode(const Exec& exec, const Chooses&, const EncodeJob& job, EncodeResult& out) const;

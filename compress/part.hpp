@@ -118,12 +118,12 @@ struct Part {
   static constexpr std::uint32_t kNobody = 0xffffffff;
 
   std::vector<Piece> pieces;
-  std::uint64_t count = 0;  ///< positions
-  // Numbers of elements; if variable_k, they count every position.
+  std::uint64_t count = 0;             ///< positions
+  kernels::Partition partition{1, 0};  ///< one owner: a message is for all ranks
+  std::uint32_t self = kNobody;        ///< the owner that this rank is
+  // Numbers of elements kept; if variable_k, every position counts.
   std::uint64_t k = 0;                       ///< of all pieces
   std::uint64_t most_k = 0;                  ///< the most that k is on any rank
-  kernels::Partition partition{1, 0};        ///< one owner: a message is for all ranks
-  std::uint32_t self = kNobody;              ///< the owner that this rank is
   std::vector<std::uint64_t> owner_k = {};   ///< what each owner keeps of its sums
   std::vector<std::uint64_t> most_for = {};  ///< the most that any rank can send each owner
   PartShapes shapes = {};
@@ -175,7 +175,7 @@ struct Owned {
 
   /// Results of selecting passes: encode's, by piece, and behind them those of encode_sums.
   std::span<kernels::SelectResult> results = {};
-  /// None if this rank sums nothing.
+  /// Empty if this rank sums nothing, or if it picks a support before it does.
   std::variant<std::monostate, OwnedAcc, OwnedLists> sums = {};
   /// At the positions of the message of sums: what its coding misses of them.
   kernels::Term left = {};
