@@ -12,17 +12,15 @@ namespace winnow::kernels {
 constinit const Bodies* reference_bodies = nullptr;
 
 const Bodies& bodies_of(const Exec& exec) {
-  switch (exec.place) {
-    case Place::host:
-      return kCpu;
-    case Place::cuda:
-      return kCuda;
-    case kCountedPlace:
-      WINNOW_EXPECTS(exec.stream != nullptr, "only predictions run at kCountedPlace");
-      return static_cast<const CountedStream*>(exec.stream)->bodies;
-    case kReferencePlace:
-      WINNOW_EXPECTS(reference_bodies != nullptr, "lab/reference is not linked");
-      return *reference_bodies;
+  if (exec.place == Place::host) return kCpu;
+  if (exec.place == Place::cuda) return kCuda;
+  if (exec.place == kCountedPlace) {
+    WINNOW_EXPECTS(exec.stream != nullptr, "only predictions run at kCountedPlace");
+    return static_cast<const CountedStream*>(exec.stream)->bodies;
+  }
+  if (exec.place == kReferencePlace) {
+    WINNOW_EXPECTS(reference_bodies != nullptr, "lab/reference is not linked");
+    return *reference_bodies;
   }
   fail_usage("place " + std::to_string(static_cast<int>(exec.place)) + " has no bodies");
 }
