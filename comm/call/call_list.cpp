@@ -66,7 +66,7 @@ void CallList::detach(std::uint64_t number) {
 
 std::exception_ptr CallList::take_error(std::uint64_t number) {
   calls_[number].awaited = false;
-  const std::exception_ptr error = std::exchange(calls_[number].error, nullptr);
+  std::exception_ptr error = std::exchange(calls_[number].error, nullptr);
   pop_finished();
   return error;
 }
