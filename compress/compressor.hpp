@@ -209,13 +209,13 @@ class Compressor {
   /// Takes the same scratch whatever the messages carry. A lossy coding is applied once, by the
   /// sender whose residual keeps what it misses. If `status` says that no message may be read, it
   /// is empty.
-  Union unite(const Exec& exec, const Header& header, const MessageView& first,
+  Union merge(const Exec& exec, const Header& header, const MessageView& first,
               const MessageView& second, const kernels::CallStatus* status = nullptr) const;
   /// The sum, whose list has k elements: it carries these, or every position if that travels in no
   /// more bytes. Its `bytes` are empty until it is packed.
-  MessageView settle(const Exec& exec, const Union& both, std::uint64_t k,
-                     const kernels::CallStatus* status = nullptr) const;
-  /// Writes a sum that is in no message yet, as settle and join_values return them, to the first
+  MessageView finalize(const Exec& exec, const Union& both, std::uint64_t k,
+                       const kernels::CallStatus* status = nullptr) const;
+  /// Writes a sum that is in no message yet, as finalize and join_values return them, to the first
   /// bytes of `out`, as long as most_bytes of the most that it may carry, and points its `bytes`
   /// there. Its indices must be of places below its count (see bound_index). Values that came coded
   /// stay as they came. `status`: as EncodeJob::status.

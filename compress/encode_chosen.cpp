@@ -74,20 +74,21 @@ void take_owned_lists(const Exec& exec, const Compressor& compressor, const Part
 
 /// Makes sure that the passes, and what follows them, find their scratch.
 void reserve_scratch(const Exec& exec, const Part& part, const List& list,
-                     std::size_t feed_scratch) {
+                     std::size_t accumulate_scratch) {
   constexpr std::size_t kLine = 64;
-  std::size_t most = std::max(feed_scratch, kernels::split_scratch(exec, part.partition, part.k));
+  std::size_t most =
+      std::max(accumulate_scratch, kernels::split_scratch(exec, part.partition, part.k));
   if (list.is_variable()) most = std::max(most, part.count * sizeof(float) + kLine);
   kernels::scratch_of(exec).reserve(most);
 }
 
 /// The passes over the pieces, which choose the list.
-std::span<const FeedJob> take_feed_jobs(const Exec& exec, const Compressor& compressor,
-                                        const EncodeJob& job, const Owned& owned,
-                                        const List& list) {
+std::span<const AccumulateJob> take_accumulate_jobs(const Exec& exec, const Compressor& compressor,
+                                                    const EncodeJob& job, const Owned& owned,
+                                                    const List& list) {
   const Part& part = job.part;
   const kernels::Side side = compressor.one_sign() ? part.side_of_call() : kernels::Side::both;
-  const auto jobs = exec.workspace->take<FeedJob>(part.pieces.size());
+  const auto jobs = exec.workspace->take<AccumulateJob>(part.pieces.size());
   const auto* const own = std::get_if<OwnedLists>(&owned.sums);
   std::size_t at = 0;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -121,10 +122,10 @@ Chosen choose_elements(const Exec& exec, const Compressor& compressor, const Enc
   }
   List list = take_list(exec, part.k, how.variable_k, in_place);
   Chosen chosen = take_chosen(exec, part);
-  const auto jobs = take_feed_jobs(exec, compressor, job, out.owned, list);
-  reserve_scratch(exec, part, list, how.feed_scratch(exec, jobs));
+  const auto jobs = take_accumulate_jobs(exec, compressor, job, out.owned, list);
+  reserve_scratch(exec, part, list, how.accumulate_scratch(exec, jobs));
 
-  how.feed(exec, jobs);
+  how.accumulate(exec, jobs);
   shorten(exec, list);
   out.kept = list.index.size();
   const kernels::Stopwatch watch(job.encode_seconds);

@@ -37,7 +37,7 @@ void Compressor::encode(const Exec& exec, const Draws& draws, const EncodeJob& j
   auto missed = scratch.take<float>(codings_.exact() ? 0 : sent);
   const auto lists = exec.workspace->take<SealList>(owners);
   const auto drawings = exec.workspace->take<kernels::DecodeJob>(owners);
-  feed_back(exec, job, {}, owned.results);
+  accumulate(exec, job, {}, owned.results);
 
   const kernels::Stopwatch watch(job.encode_seconds);
   std::size_t drawn = 0;

@@ -17,8 +17,8 @@ namespace winnow::compress {
 /// Error feedback that takes nothing out of the pieces: residual = acc. If `own` is not empty,
 /// lists the elements of each piece's entry there that reach the piece's bound. A result for each
 /// piece.
-void feed_back(const Exec& exec, const EncodeJob& job, std::span<const kernels::OwnedSums> own,
-               std::span<kernels::SelectResult> results);
+void accumulate(const Exec& exec, const EncodeJob& job, std::span<const kernels::OwnedSums> own,
+                std::span<kernels::SelectResult> results);
 
 /// A list of chosen elements, in scratch of exec.place.
 struct List {

@@ -284,7 +284,7 @@ std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, con
   const auto found =
       look_into(exec, incoming, find_k(exec, incoming, codings), codings, views, call);
   if (call != nullptr) {
-    kernels::judge_messages(exec, {.messages = found, .layout = kHeaderLayout, .status = call});
+    kernels::check_messages(exec, {.messages = found, .layout = kHeaderLayout, .status = call});
     return 0;
   }
   const auto status = kernels::scratch_of(exec).take<std::uint32_t>(incoming.size());

@@ -97,7 +97,7 @@ std::size_t most_bytes(const Header& header, const Codings& codings) {
              : message_bytes(header.count, header.k, codings);
 }
 
-Union Compressor::unite(const Exec& exec, const Header& header, const MessageView& first,
+Union Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
                         const MessageView& second, const kernels::CallStatus* status) const {
   Workspace& scratch = kernels::scratch_of(exec);
   const Exec sound = reading(exec, status);
@@ -129,8 +129,8 @@ Union Compressor::unite(const Exec& exec, const Header& header, const MessageVie
   return both;
 }
 
-MessageView Compressor::settle(const Exec& exec, const Union& both, std::uint64_t k,
-                               const kernels::CallStatus* status) const {
+MessageView Compressor::finalize(const Exec& exec, const Union& both, std::uint64_t k,
+                                 const kernels::CallStatus* status) const {
   MessageView sum = both.sum;
   if (both.size == nullptr) return sum;
   const std::uint64_t count = sum.header.count;

@@ -20,7 +20,7 @@ namespace winnow::compress {
 struct Choice;
 
 /// The pass over one piece. Spans and words lie in the memory of exec.place.
-struct FeedJob {
+struct AccumulateJob {
   double argument = 0;  ///< Choice::argument
   kernels::FeedbackSpans spans = {};
   std::uint32_t base = 0;  ///< position of the piece's first element
@@ -35,11 +35,11 @@ struct FeedJob {
 };
 
 /// The selection among the sums of one piece that this rank owns, likewise.
-struct PickJob {
+struct SumsJob {
   kernels::OwnedSums owned = {};               ///< with what the pass listed
   const kernels::SelectResult* fed = nullptr;  ///< the result of the pass
   kernels::PlacedTerms terms = {};             ///< what other ranks sent, as lists by local number
-  kernels::SumLists out = {};                  ///< index and value as in FeedJob
+  kernels::SumLists out = {};                  ///< index and value as in AccumulateJob
   std::uint64_t* kept = nullptr;
   std::uint64_t* touched_count = nullptr;  ///< becomes how many of out.touched there are
   Bounds* bounds = nullptr;
@@ -57,15 +57,16 @@ struct Draws {
 /// The gradient decides.
 struct Chooses {
   bool variable_k = false;  ///< the gradient also decides how many elements are kept
-  bool takes_side = false;  ///< `feed` can select elements of one sign
+  bool takes_side = false;  ///< `accumulate` can select elements of one sign
   /// Error feedback and selection in one pass, piece after piece.
-  void (*feed)(const Exec& exec, std::span<const FeedJob> jobs) = nullptr;
-  /// The most scratch that `feed` takes, in bytes.
-  std::size_t (*feed_scratch)(const Exec& exec, std::span<const FeedJob> jobs) = nullptr;
+  void (*accumulate)(const Exec& exec, std::span<const AccumulateJob> jobs) = nullptr;
+  /// The most scratch that `accumulate` takes, in bytes.
+  std::size_t (*accumulate_scratch)(const Exec& exec,
+                                    std::span<const AccumulateJob> jobs) = nullptr;
   /// Adds the terms to the sums that this rank owns, and selects among them, piece after piece.
-  void (*pick)(const Exec& exec, std::span<const PickJob> jobs) = nullptr;
-  /// The most scratch that `pick` takes, in bytes.
-  std::size_t (*pick_scratch)(const Exec& exec, std::span<const PickJob> jobs) = nullptr;
+  void (*select_sums)(const Exec& exec, std::span<const SumsJob> jobs) = nullptr;
+  /// The most scratch that `select_sums` takes, in bytes.
+  std::size_t (*select_sums_scratch)(const Exec& exec, std::span<const SumsJob> jobs) = nullptr;
 };
 
 /// A line of the table of selections: which elements of a gradient travel. To add one, write its

@@ -66,11 +66,11 @@ kernels::SumLists take_touched(const Exec& exec, const Part& part, OwnedLists& o
 }
 
 /// The selection from the sums of the pieces. `room` is of take_touched.
-std::span<const PickJob> take_pick_jobs(const Exec& exec, const Part& part, const Owned& owned,
+std::span<const SumsJob> take_sums_jobs(const Exec& exec, const Part& part, const Owned& owned,
                                         const kernels::PlacedTerms& terms, const List& list,
                                         const kernels::SumLists& room) {
   const auto& own = std::get<OwnedLists>(owned.sums);
-  const auto jobs = exec.workspace->take<PickJob>(part.pieces.size());
+  const auto jobs = exec.workspace->take<SumsJob>(part.pieces.size());
   std::size_t count = 0, at = 0, end = 0;
   for (std::size_t i = 0; i < part.pieces.size(); ++i) {
     const Piece& piece = part.pieces[i];
@@ -116,10 +116,10 @@ SealList choose_sums(const Exec& exec, const Compressor& compressor, const Encod
   const kernels::SumLists room = take_touched(exec, part, std::get<OwnedLists>(owned.sums));
   const kernels::ScratchScope scope(exec);
   const kernels::PlacedTerms terms = place_lists(exec, compressor, part, contributions);
-  const auto jobs = take_pick_jobs(exec, part, owned, terms, list, room);
-  kernels::scratch_of(exec).reserve(how.pick_scratch(exec, jobs));
+  const auto jobs = take_sums_jobs(exec, part, owned, terms, list, room);
+  kernels::scratch_of(exec).reserve(how.select_sums_scratch(exec, jobs));
   const kernels::Stopwatch watch(job.add_seconds);
-  how.pick(exec, jobs);
+  how.select_sums(exec, jobs);
   shorten(exec, list);
   return sums_of(job, list.index, list.value,
                  {.results = owned.results.first(part.pieces.size() + jobs.size())});

@@ -32,23 +32,23 @@ Header whole(Header header, std::uint32_t owner, std::uint64_t count) {
   return header;
 }
 
-/// The selection from the pieces, as PickJob says, by this rank's acc alone.
-struct Picks {
-  std::span<PickJob> jobs;            ///< of all pieces, with room for what any rank owns and picks
-  std::span<PickJob> of_turn;         ///< once they are known: what this rank picks in this call
+/// The selection from the pieces, as SumsJob says, by this rank's acc alone.
+struct SumsJobs {
+  std::span<SumsJob> jobs;            ///< of all pieces, with room for what any rank owns and picks
+  std::span<SumsJob> of_turn;         ///< once they are known: what this rank picks in this call
   std::span<kernels::OwnedSums> own;  ///< lists of the pieces
 };
 
 /// Takes scratch as any rank needs it, and lists of what this one owns. `index` and `value` have
 /// room for what any rank picks.
-Picks take_picks(const Exec& exec, const Compressor& compressor, const Part& part,
-                 std::span<std::uint32_t> index, std::span<float> value) {
+SumsJobs take_sums_jobs(const Exec& exec, const Compressor& compressor, const Part& part,
+                        std::span<std::uint32_t> index, std::span<float> value) {
   const std::size_t pieces = part.pieces.size();
   const kernels::PlacedTerms terms = no_terms(exec, part.partition.owners());
   const auto touched_counts = kernels::scratch_of(exec).take<std::uint64_t>(pieces);
-  const Picks picks{.jobs = exec.workspace->take<PickJob>(pieces),
-                    .of_turn = {},
-                    .own = exec.workspace->take<kernels::OwnedSums>(pieces)};
+  const SumsJobs picks{.jobs = exec.workspace->take<SumsJob>(pieces),
+                       .of_turn = {},
+                       .own = exec.workspace->take<kernels::OwnedSums>(pieces)};
   for (std::size_t i = 0; i < pieces; ++i) {
     const Piece& piece = part.pieces[i];
     const std::size_t most = part.most_owned(piece), most_k = compressor.kept(most);
@@ -65,13 +65,13 @@ Picks take_picks(const Exec& exec, const Compressor& compressor, const Part& par
 }
 
 /// Leaves the jobs of pieces that this rank picks from.
-void cut_to_turn(const Part& part, std::span<SelectResult> results, Picks& picks,
+void cut_to_turn(const Part& part, std::span<SelectResult> results, SumsJobs& picks,
                  std::span<std::uint32_t> index, std::span<float> value) {
   std::size_t at = 0, count = 0;
   for (std::size_t i = 0; i < part.pieces.size(); ++i) {
     const std::size_t k = part.pieces[i].own_k;
     if (k == 0) continue;
-    PickJob job = picks.jobs[i];
+    SumsJob job = picks.jobs[i];
     job.owned = picks.own[i];
     job.fed = &results[i];
     job.out = {.index = index.subspan(at, k), .value = value.subspan(at, k)};
@@ -84,8 +84,8 @@ void cut_to_turn(const Part& part, std::span<SelectResult> results, Picks& picks
 
 }  // namespace
 
-void feed_back(const Exec& exec, const EncodeJob& job, std::span<const kernels::OwnedSums> own,
-               std::span<SelectResult> results) {
+void accumulate(const Exec& exec, const EncodeJob& job, std::span<const kernels::OwnedSums> own,
+                std::span<SelectResult> results) {
   const Workspace::Scope scope(*exec.workspace);
   const auto jobs = exec.workspace->take<kernels::FeedbackSelectJob>(job.part.pieces.size());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -116,16 +116,16 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   const auto value_room = scratch.take<float>(most);
   const auto index = index_room.first(std::min(most, part.owner_k[part.self]));
   const auto results = scratch.take<SelectResult>(2 * part.pieces.size());
-  Picks picks = {};
+  SumsJobs picks = {};
   const Chooses* const how = chooses();
   if (how != nullptr) {
-    picks = take_picks(exec, *this, part, index_room, value_room);
-    scratch.reserve(how->pick_scratch(exec, picks.jobs));
+    picks = take_sums_jobs(exec, *this, part, index_room, value_room);
+    scratch.reserve(how->select_sums_scratch(exec, picks.jobs));
   }
-  feed_back(exec, job, picks.own, results);
+  accumulate(exec, job, picks.own, results);
   if (how != nullptr) {
     cut_to_turn(part, results, picks, index, value_room.first(index.size()));
-    how->pick(exec, picks.of_turn);
+    how->select_sums(exec, picks.of_turn);
   }
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = part.of_owner(job.header, part.self);

@@ -35,8 +35,8 @@ Choice parse(std::string_view argument, const Codings& codings) {
   return {.selection = &kThreshold, .argument = bound, .name = std::move(name)};
 }
 
-void feed(const Exec& exec, std::span<const FeedJob> jobs) {
-  for (const FeedJob& job : jobs) {
+void accumulate(const Exec& exec, std::span<const AccumulateJob> jobs) {
+  for (const AccumulateJob& job : jobs) {
     kernels::FeedbackThresholdJob pass{.spans = job.spans,
                                        .base = job.base,
                                        .bound = static_cast<float>(job.argument),
@@ -50,9 +50,9 @@ void feed(const Exec& exec, std::span<const FeedJob> jobs) {
   }
 }
 
-std::size_t feed_scratch(const Exec& exec, std::span<const FeedJob> jobs) {
+std::size_t accumulate_scratch(const Exec& exec, std::span<const AccumulateJob> jobs) {
   std::size_t most = 0;
-  for (const FeedJob& job : jobs) {
+  for (const AccumulateJob& job : jobs) {
     const kernels::FeedbackSpans& spans = job.spans;
     most = std::max(most, kernels::feedback_threshold_scratch(exec, spans.gradient.size(),
                                                               spans.own.index.size()));
@@ -60,8 +60,8 @@ std::size_t feed_scratch(const Exec& exec, std::span<const FeedJob> jobs) {
   return most;
 }
 
-void pick(const Exec& exec, std::span<const PickJob> jobs) {
-  for (const PickJob& job : jobs) {
+void select_sums(const Exec& exec, std::span<const SumsJob> jobs) {
+  for (const SumsJob& job : jobs) {
     kernels::keep_sums(exec, {.owned = job.owned,
                               .fed = job.fed,
                               .terms = job.terms,
@@ -72,9 +72,9 @@ void pick(const Exec& exec, std::span<const PickJob> jobs) {
   }
 }
 
-std::size_t pick_scratch(const Exec& exec, std::span<const PickJob> jobs) {
+std::size_t select_sums_scratch(const Exec& exec, std::span<const SumsJob> jobs) {
   std::size_t most = 0;
-  for (const PickJob& job : jobs) {
+  for (const SumsJob& job : jobs) {
     const kernels::SelectSumsJob sizes{.owned = job.owned, .terms = job.terms};
     most = std::max(most, kernels::select_sums_scratch(exec, {&sizes, 1}));
   }
@@ -92,10 +92,10 @@ constinit const Selection kThreshold{
     .parse = parse,
     .kept = [](double, std::uint64_t count) { return count; },
     .support = Chooses{.variable_k = true,
-                       .feed = feed,
-                       .feed_scratch = feed_scratch,
-                       .pick = pick,
-                       .pick_scratch = pick_scratch},
+                       .accumulate = accumulate,
+                       .accumulate_scratch = accumulate_scratch,
+                       .select_sums = select_sums,
+                       .select_sums_scratch = select_sums_scratch},
 };
 
 }  // namespace winnow::compress

@@ -36,9 +36,9 @@ Choice parse_block(std::string_view argument, const Codings&) {
 }
 
 std::span<const kernels::FeedbackSelectJob> take_jobs(const Exec& exec,
-                                                      std::span<const FeedJob> jobs) {
+                                                      std::span<const AccumulateJob> jobs) {
   const auto taken = exec.workspace->take<kernels::FeedbackSelectJob>(jobs.size());
-  std::ranges::transform(jobs, taken.begin(), [](const FeedJob& job) {
+  std::ranges::transform(jobs, taken.begin(), [](const AccumulateJob& job) {
     return kernels::FeedbackSelectJob{.spans = job.spans,
                                       .base = job.base,
                                       .index = job.index,
@@ -52,19 +52,19 @@ std::span<const kernels::FeedbackSelectJob> take_jobs(const Exec& exec,
   return taken;
 }
 
-void feed(const Exec& exec, std::span<const FeedJob> jobs) {
+void accumulate(const Exec& exec, std::span<const AccumulateJob> jobs) {
   const Workspace::Scope scope(*exec.workspace);
   kernels::feedback_select(exec, take_jobs(exec, jobs));
 }
 
-std::size_t feed_scratch(const Exec& exec, std::span<const FeedJob> jobs) {
+std::size_t accumulate_scratch(const Exec& exec, std::span<const AccumulateJob> jobs) {
   const Workspace::Scope scope(*exec.workspace);
   return kernels::feedback_select_scratch(exec, take_jobs(exec, jobs));
 }
 
-std::span<const kernels::SelectSumsJob> take_jobs(const Exec& exec, std::span<const PickJob> jobs) {
+std::span<const kernels::SelectSumsJob> take_jobs(const Exec& exec, std::span<const SumsJob> jobs) {
   const auto taken = exec.workspace->take<kernels::SelectSumsJob>(jobs.size());
-  std::ranges::transform(jobs, taken.begin(), [](const PickJob& job) {
+  std::ranges::transform(jobs, taken.begin(), [](const SumsJob& job) {
     return kernels::SelectSumsJob{.owned = job.owned,
                                   .fed = job.fed,
                                   .terms = job.terms,
@@ -76,21 +76,21 @@ std::span<const kernels::SelectSumsJob> take_jobs(const Exec& exec, std::span<co
   return taken;
 }
 
-void pick(const Exec& exec, std::span<const PickJob> jobs) {
+void select_sums(const Exec& exec, std::span<const SumsJob> jobs) {
   const Workspace::Scope scope(*exec.workspace);
   kernels::select_sums(exec, take_jobs(exec, jobs));
 }
 
-std::size_t pick_scratch(const Exec& exec, std::span<const PickJob> jobs) {
+std::size_t select_sums_scratch(const Exec& exec, std::span<const SumsJob> jobs) {
   const Workspace::Scope scope(*exec.workspace);
   return kernels::select_sums_scratch(exec, take_jobs(exec, jobs));
 }
 
 constexpr Chooses kLargest{.takes_side = true,
-                           .feed = feed,
-                           .feed_scratch = feed_scratch,
-                           .pick = pick,
-                           .pick_scratch = pick_scratch};
+                           .accumulate = accumulate,
+                           .accumulate_scratch = accumulate_scratch,
+                           .select_sums = select_sums,
+                           .select_sums_scratch = select_sums_scratch};
 
 }  // namespace
 

@@ -58,13 +58,13 @@ struct CheckHeadersJob {
 /// status[m] = what is wrong with messages[m]: 0 for a sound one without poison.
 void check_headers(const Exec& exec, const CheckHeadersJob& job);
 
-struct JudgeMessagesJob {
+struct CheckMessagesJob {
   std::span<const ReceivedMessage> messages;
   HeaderLayout layout;
   CallStatus* status = nullptr;  ///< in the memory of exec.place
 };
 /// Raises what the messages mean for a call: `spoiled` where one is poisoned or unsound, and
 /// `unsound` to the lowest number of an unsound one. Each is expected to name the status's call.
-void judge_messages(const Exec& exec, const JudgeMessagesJob& job);
+void check_messages(const Exec& exec, const CheckMessagesJob& job);
 
 }  // namespace winnow::kernels

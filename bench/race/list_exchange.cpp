@@ -20,8 +20,8 @@ using compress::MessageView;
 constexpr std::size_t kLists = 4;  // per rank, so that no round meets the previous round's list
 constexpr int kSettling = 8;       // untimed rounds
 
-void feed(const Exec& exec, std::span<const compress::FeedJob> jobs) {
-  for (const compress::FeedJob& job : jobs) {
+void accumulate(const Exec& exec, std::span<const compress::AccumulateJob> jobs) {
+  for (const compress::AccumulateJob& job : jobs) {
     const std::span<const float> list = job.spans.gradient.floats();
     const std::size_t k = job.index.size();
     kernels::copy(exec, std::as_writable_bytes(job.index), std::as_bytes(list.first(k)));
@@ -37,9 +37,9 @@ constexpr compress::Selection kGiven{
     .grammar = {},
     .parse = nullptr,
     .kept = [](double k, std::uint64_t) { return static_cast<std::uint64_t>(k); },
-    .support = compress::Chooses{.feed = feed,
-                                 .feed_scratch =
-                                     [](const Exec&, std::span<const compress::FeedJob>) {
+    .support = compress::Chooses{.accumulate = accumulate,
+                                 .accumulate_scratch =
+                                     [](const Exec&, std::span<const compress::AccumulateJob>) {
                                        return std::size_t{0};
                                      }},
 };

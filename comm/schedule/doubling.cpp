@@ -140,7 +140,7 @@ class Doubling {
   void take_counts(const Round& round, const Counts& counts) {
     if (round.sends && union_.size != nullptr) {
       const Stopwatch watch(exchange_.wire.stats.add_seconds);
-      settle(counts.own<std::uint64_t>(0).front());
+      finalize(counts.own<std::uint64_t>(0).front());
     }
     if (counts.theirs().empty()) return;
     told_ = expect_told(exchange_, header_of(round.receives), counts.theirs().front());
@@ -168,17 +168,17 @@ class Doubling {
       end_with(first, second);
       return;
     }
-    union_ = compressor_.unite(exchange_.exec, header_of(ranks_in_sum_), first, second,
+    union_ = compressor_.merge(exchange_.exec, header_of(ranks_in_sum_), first, second,
                                exchange_.course.status);
     sum_ = union_.sum;
     const bool waits = !counts_ && union_.size != nullptr;
-    if (waits) settle(kernels::read(exchange_.exec, union_.size));
+    if (waits) finalize(kernels::read(exchange_.exec, union_.size));
   }
 
   /// Ends with the sum, or the union that it will be, unless it ended with the last two before.
   void finish() {
     if (std::holds_alternative<Unfinished>(exchange_.result.outcome)) end_with(sum_);
-    std::get<Terms>(exchange_.result.outcome).united = union_;
+    std::get<Terms>(exchange_.result.outcome).merged = union_;
   }
 
  private:
@@ -224,8 +224,8 @@ class Doubling {
     exchange_.wire.world.recv(receipt_.buffer, peer, &receipt_.bytes);
   }
 
-  void settle(std::uint64_t k) {
-    sum_ = compressor_.settle(exchange_.exec, union_, k, exchange_.course.status);
+  void finalize(std::uint64_t k) {
+    sum_ = compressor_.finalize(exchange_.exec, union_, k, exchange_.course.status);
     union_.size = nullptr;
   }
 

@@ -97,7 +97,7 @@ struct Unfinished {};
 /// Messages to add to the elements, in order.
 struct Terms {
   std::span<const compress::MessageView> messages;
-  compress::Union united = {};  ///< if its `size` is set: what the one message is, once settled
+  compress::Union merged = {};  ///< if its `size` is set: what the one message is, once finalized
 };
 /// Messages by owner.
 struct OwnerSums {

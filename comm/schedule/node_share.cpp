@@ -58,8 +58,8 @@ void NodeShare::take_counts(const Counts& counts) {
     if (!node_.serves(rail) || size_of_union(rail) == nullptr) continue;
     Terms& terms = std::get<Terms>(inner_[rail].result.outcome);
     const auto sum = workspace().take<MessageView>(1);
-    sum[0] = exchange_.compressor.settle(exchange_.exec, terms.united, count_of(rail, 0),
-                                         exchange_.course.status);
+    sum[0] = exchange_.compressor.finalize(exchange_.exec, terms.merged, count_of(rail, 0),
+                                           exchange_.course.status);
     terms.messages = sum;
   }
 }
@@ -172,7 +172,7 @@ std::size_t NodeShare::bytes_of_outcome(std::size_t rail, std::uint32_t sender) 
 /// null.
 const std::uint64_t* NodeShare::size_of_union(std::size_t rail) const {
   const Terms* const terms = std::get_if<Terms>(&inner_[rail].result.outcome);
-  return terms != nullptr ? terms->united.size : nullptr;
+  return terms != nullptr ? terms->merged.size : nullptr;
 }
 
 /// The count that the server has sent for that message.

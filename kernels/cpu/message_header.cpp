@@ -57,7 +57,7 @@ void check_headers(const Exec&, const CheckHeadersJob& job) {
   }
 }
 
-void judge_messages(const Exec&, const JudgeMessagesJob& job) {
+void check_messages(const Exec&, const CheckMessagesJob& job) {
   for (ReceivedMessage message : job.messages) {
     std::memcpy(message.expected.data() + job.layout.call_at, &job.status->call,
                 sizeof job.status->call);

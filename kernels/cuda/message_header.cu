@@ -32,7 +32,7 @@ void check_headers(const Exec& exec, const CheckHeadersJob& job) {
                       [&](const CheckHeadersTask& task) { enqueue(exec, task); });
 }
 
-void judge_messages(const Exec& exec, const JudgeMessagesJob& job) {
+void check_messages(const Exec& exec, const CheckMessagesJob& job) {
   for_each_check_task(job.messages, job.layout, nullptr, job.status,
                       [&](const CheckHeadersTask& task) { enqueue(exec, task); });
 }

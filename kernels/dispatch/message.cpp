@@ -116,10 +116,10 @@ void check_headers(const Exec& exec, const CheckHeadersJob& job) {
   dispatch(exec, &Bodies::check_headers, job);
 }
 
-void judge_messages(const Exec& exec, const JudgeMessagesJob& job) {
+void check_messages(const Exec& exec, const CheckMessagesJob& job) {
   expect_messages(job.messages, job.layout);
-  WINNOW_EXPECTS(job.status != nullptr, "messages are judged for the status of a call");
-  dispatch(exec, &Bodies::judge_messages, job);
+  WINNOW_EXPECTS(job.status != nullptr, "messages are checked for the status of a call");
+  dispatch(exec, &Bodies::check_messages, job);
 }
 
 // seal.hpp

@@ -29,7 +29,7 @@
   LANES(fill)                           \
   LANES(fill_pieces)                    \
   LANES(from_ordered)                   \
-  LOOPS(judge_messages)                 \
+  LOOPS(check_messages)                 \
   LANES(keep_rest)                      \
   LANES(keep_sums)                      \
   LANES(look_ahead)                     \

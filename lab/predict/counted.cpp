@@ -125,7 +125,7 @@ void split(const Exec&, const SplitJob& job) {
   }
 }
 
-void unite(const Exec& exec, const MergeJob& job) {
+void merge_lists(const Exec& exec, const MergeJob& job) {
   const auto a = static_cast<double>(job.first.index.size());
   const auto b = static_cast<double>(job.second.index.size());
   const double both = job.count == 0 ? 0 : a * b / static_cast<double>(job.count);
@@ -181,7 +181,7 @@ constexpr Bodies kCounted{
     .feedback_select_scratch = kNoScratch,
     .fill = [](const Exec& exec, const Elements& elements,
                float) { pass(exec, bytes_of(elements.bytes())); },
-    .merge = unite,
+    .merge = merge_lists,
     .ordered_sum = sum,
     .positions_of = [](const Exec& exec, const Partition&, std::uint32_t,
                        std::span<const std::uint32_t> local,

@@ -47,7 +47,7 @@ struct Feedback {
 };
 
 /// residual = acc where it is finite, gradient = 0; own units are listed.
-Feedback feed_back(Workspace& workspace, const FeedbackSpans& spans) {
+Feedback accumulate(Workspace& workspace, const FeedbackSpans& spans) {
   const std::size_t count = spans.gradient.size();
   Feedback result{workspace.take<float>(count), workspace.take<std::uint32_t>(count)};
   const Partition* const partition = spans.own.partition;
@@ -79,8 +79,8 @@ Feedback feed_back(Workspace& workspace, const FeedbackSpans& spans) {
   return result;
 }
 
-/// Bytes that feed_back takes for `count` elements.
-std::size_t feed_back_scratch(std::size_t count) {
+/// Bytes that accumulate takes for `count` elements.
+std::size_t accumulate_scratch(std::size_t count) {
   constexpr std::size_t kLines = 2 * 64;  // what is taken is rounded up to one
   return count * (sizeof(float) + sizeof(std::uint32_t)) + kLines;
 }
@@ -92,7 +92,7 @@ void select_one(const Exec& exec, const FeedbackSelectJob& job) {
   if (job.own_bound != nullptr) spans.own.bound = *job.own_bound;
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
-  const Feedback fed = feed_back(workspace, spans);
+  const Feedback fed = accumulate(workspace, spans);
   std::uint64_t candidates = 0;
   for (const std::uint32_t i : fed.competing) candidates += counts(job.side, fed.acc[i]);
   take_largest(fed.competing, fed.acc, job.side, job.index);
@@ -118,14 +118,14 @@ void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs) 
 std::size_t feedback_select_scratch(const Exec&, std::span<const FeedbackSelectJob> jobs) {
   std::size_t most = 0;
   for (const FeedbackSelectJob& job : jobs) most = std::max(most, job.spans.gradient.size());
-  return feed_back_scratch(most);
+  return accumulate_scratch(most);
 }
 
 void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
   const FeedbackSpans& spans = job.spans;
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
-  const Feedback fed = feed_back(workspace, spans);
+  const Feedback fed = accumulate(workspace, spans);
   const std::uint64_t before = *job.kept;
   for (const std::uint32_t i : fed.competing) {
     if (!std::isfinite(fed.acc[i]) || std::fabs(fed.acc[i]) < job.bound) continue;
@@ -141,7 +141,7 @@ void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
 }
 
 std::size_t feedback_threshold_scratch(const Exec&, std::size_t count, std::size_t) {
-  return feed_back_scratch(count);
+  return accumulate_scratch(count);
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound&, std::span<std::uint32_t> index,

@@ -45,9 +45,9 @@ TEST_F(DeviceTest, UnionsOfListsAllocateNothingAfterOneOfEverything) {
       compress::partial_header(gradient_header(kCount, kCount / 2), part, 2);
   const auto allocations_with = [&](const MessageView& message) {
     const Workspace::Scope scope(host), device_scope(device);
-    const compress::Union both = compressor->unite(place, sum, message, message);
+    const compress::Union both = compressor->merge(place, sum, message, message);
     if (both.size != nullptr) {
-      (void)compressor->settle(place, both, kernels::read(place, both.size));
+      (void)compressor->finalize(place, both, kernels::read(place, both.size));
     }
     return device.allocations();
   };

@@ -132,7 +132,7 @@ TEST(MessageHeader, TheFirstUnsoundMessageIsTold) {
     expect_all_call_statuses([&](std::span<const CheckCase> cases, CallStatus before) {
       const Received received(exec, cases);
       OnPlace<CallStatus> status(exec, std::vector{before});
-      kernels::judge_messages(exec, {received.messages, kHeaderLayout, status.data()});
+      kernels::check_messages(exec, {received.messages, kHeaderLayout, status.data()});
       return status.download().front();
     });
   });
@@ -188,7 +188,7 @@ TEST(MessageHeader, WrongSizesAndPlacesAreRefused) {
   refuses_check({.bytes = bytes.subspan(4), .expected = {}, .sum = &sum}, 1, "8-byte aligned");
   refuses_check({.bytes = bytes, .expected = {}}, 1, "checksum of its bytes");
   EXPECT_THROW(kernels::claimed_k({}, {{&sound, 1}, kHeaderLayout, {}}), UsageError);
-  EXPECT_THROW(kernels::judge_messages({}, {{&sound, 1}, kHeaderLayout, nullptr}), UsageError);
+  EXPECT_THROW(kernels::check_messages({}, {{&sound, 1}, kHeaderLayout, nullptr}), UsageError);
 }
 
 }  // namespace

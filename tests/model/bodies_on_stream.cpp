@@ -115,7 +115,7 @@ class Held<ClaimedKJob> : public HeldJob<ClaimedKJob, kMessages> {
   using HeldJob::HeldJob;
 };
 template <>
-class Held<JudgeMessagesJob> : public HeldJob<JudgeMessagesJob, kMessages> {
+class Held<CheckMessagesJob> : public HeldJob<CheckMessagesJob, kMessages> {
   using HeldJob::HeldJob;
 };
 template <>
@@ -349,7 +349,7 @@ constinit const Bodies kCuda{
     .fill = OnStream<&Bodies::fill>::collect,
     .fill_pieces = OnStream<&Bodies::fill_pieces>::enqueue,
     .from_ordered = OnStream<&Bodies::from_ordered>::enqueue,
-    .judge_messages = OnStream<&Bodies::judge_messages>::enqueue,
+    .check_messages = OnStream<&Bodies::check_messages>::enqueue,
     .keep_rest = OnStream<&Bodies::keep_rest>::collect,
     .keep_sums = OnStream<&Bodies::keep_sums>::enqueue,
     .look_ahead = OnStream<&Bodies::look_ahead>::enqueue,
