@@ -74,16 +74,17 @@ Codings Compressor::codings_of(Header::Kind kind) const {
   return codings_;
 }
 
-std::uint16_t Compressor::open_all(const Exec& exec, std::span<const Incoming> incoming,
-                                   std::span<MessageView> views, kernels::CallStatus* call) const {
+std::uint16_t Compressor::decode_all(const Exec& exec, std::span<const Incoming> incoming,
+                                     std::span<MessageView> views,
+                                     kernels::CallStatus* call) const {
   if (incoming.empty()) return 0;
   const Codings codings = codings_of(incoming.front().expected.header.kind);
-  return compress::open_all(exec, incoming, codings, views, call);
+  return compress::decode_all(exec, incoming, codings, views, call);
 }
 
-MessageView Compressor::open(const Exec& exec, std::span<const std::byte> message,
-                             const Expected& expected, int sender) const {
-  return compress::open(exec, message, expected, sender, codings_of(expected.header.kind));
+MessageView Compressor::decode(const Exec& exec, std::span<const std::byte> message,
+                               const Expected& expected, int sender) const {
+  return compress::decode(exec, message, expected, sender, codings_of(expected.header.kind));
 }
 
 Shape longest_shape(std::uint64_t count, std::uint64_t k, const Codings& codings) {

@@ -98,8 +98,8 @@ struct Written {
 /// ParameterStates.
 ///
 /// Parts and messages lie in the memory of exec.place. On a device, work is enqueued on
-/// exec.stream; the host waits for it only to read an answer: once in open_all and write_outcome
-/// (not if they are given a CallStatus), once more in open_all if a k is unknown, in encode to
+/// exec.stream; the host waits for it only to read an answer: once in decode_all and write_outcome
+/// (not if they are given a CallStatus), once more in decode_all if a k is unknown, in encode to
 /// several owners and, if variable_k, in encode and encode_sums. Scratch is of the workspaces of
 /// `exec`, and lives until the caller's Scopes end.
 class Compressor {
@@ -197,13 +197,13 @@ class Compressor {
   void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
            const Addition& out) const;
 
-  /// compress::open_all with the codings of this compressor: partial_codings for a partial, and no
-  /// value coding for a support.
-  std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
-                         std::span<MessageView> views, kernels::CallStatus* call = nullptr) const;
-  /// Opens one message.
-  MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
-                   int sender) const;
+  /// compress::decode_all with the codings of this compressor: partial_codings for a partial, and
+  /// no value coding for a support.
+  std::uint16_t decode_all(const Exec& exec, std::span<const Incoming> incoming,
+                           std::span<MessageView> views, kernels::CallStatus* call = nullptr) const;
+  /// Decodes one message.
+  MessageView decode(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
+                     int sender) const;
   /// The sum of two messages, each a gradient or a partial sum: first + second where both name a
   /// position. It gets `header`, whose k is the most that it may carry, with the flags of both.
   /// Takes the same scratch whatever the messages carry. A lossy coding is applied once, by the

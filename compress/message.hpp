@@ -182,22 +182,23 @@ struct Incoming {
   int sender;
 };
 
-/// Opens messages of one kind, in the memory of exec.place, into as many views: checks every byte
+/// Decodes messages of one kind, in the memory of exec.place, into as many views: checks every byte
 /// and decodes indices, into scratch of that memory, as much whatever k a message has of those
 /// expected. Values stay as they travelled. Returns the flags of all headers together; reads them
 /// once, and before that the headers if a k is unknown (Expected::at_most). Throws UsageError if a
 /// sound header shows that the sender does something else than expected (options, bucket, call, an
 /// agreement), and CommError for anything that `seal` would not have written.
 ///
-/// With `call`, reads and throws nothing but for the most that an open k may be: the status names
-/// the call, whatever the expected headers say, and collects flags and errors; it alone says
-/// whether the views may be read.
-std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
-                       std::span<MessageView> views, kernels::CallStatus* call = nullptr);
+/// With `call`, reads and throws nothing unless a k is unknown: the status names the call, whatever
+/// the expected headers say, and collects flags and errors; it alone says whether the views may be
+/// read.
+std::uint16_t decode_all(const Exec& exec, std::span<const Incoming> incoming,
+                         const Codings& codings, std::span<MessageView> views,
+                         kernels::CallStatus* call = nullptr);
 
-/// Opens one message.
-MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
-                 int sender, const Codings& codings = {});
+/// Decodes one message.
+MessageView decode(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
+                   int sender, const Codings& codings = {});
 
 /// Writes the codings of a message to `name`, e.g. "eliasfano,float32"; allocates only if its
 /// memory is too small.

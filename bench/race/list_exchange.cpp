@@ -55,7 +55,7 @@ unsigned seed_of(std::size_t lists, int rank) {
 }
 
 /// Adds the messages that a schedule ended with, in their order.
-MessageView unite(const comm::Exchange& exchange) {
+MessageView merge(const comm::Exchange& exchange) {
   const kernels::Stopwatch watch(exchange.wire.stats.add_seconds);
   const auto messages = comm::messages_of(exchange);
   MessageView sum = messages.front();
@@ -63,10 +63,10 @@ MessageView unite(const comm::Exchange& exchange) {
   for (const MessageView& next : messages.subspan(1)) {
     compress::plan_partial(exchange.part, ++ranks, exchange.compressor.codings());
     const auto header = compress::partial_header(exchange.header, exchange.part, ranks);
-    const compress::Union both = exchange.compressor.unite(exchange.exec, header, sum, next);
+    const compress::Union both = exchange.compressor.merge(exchange.exec, header, sum, next);
     sum = both.size == nullptr
               ? both.sum
-              : exchange.compressor.settle(exchange.exec, both, *both.size);  // of the host
+              : exchange.compressor.finalize(exchange.exec, both, *both.size);  // of the host
   }
   return sum;
 }
@@ -125,7 +125,7 @@ ListExchange::Spent ListExchange::run_once(std::size_t lists,
       const kernels::Stopwatch waiting(spent.stats.wait_seconds);
       transport_->wait(rounds.ticket(), exchange.wire.deadline);
     }
-    const MessageView sum = unite(exchange);
+    const MessageView sum = merge(exchange);
     union_k_ = sum.header.k;
     if (look) look(sum);
   }

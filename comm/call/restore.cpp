@@ -16,7 +16,7 @@ using compress::Header;
 /// Calls use(owner, message) with each of this rank's own messages, opened. Messages that are open
 /// already share launches.
 template <class Use>
-void open_own(const Exchange& exchange, const Encoded& own, const Exec& exec, const Use& use) {
+void decode_own(const Exchange& exchange, const Encoded& own, const Exec& exec, const Use& use) {
   const compress::Part& part = exchange.part;
   const bool partitioned = part.self != compress::Part::kNobody;
   if (!own.opened.empty()) {
@@ -37,8 +37,8 @@ void open_own(const Exchange& exchange, const Encoded& own, const Exec& exec, co
       header.k = part.most_for[owner];
     }
     use(owner,
-        exchange.compressor.open(exec, own.messages[owner], compress::Expected::at_most(header),
-                                 exchange.wire.world.rank()));
+        exchange.compressor.decode(exec, own.messages[owner], compress::Expected::at_most(header),
+                                   exchange.wire.world.rank()));
   }
 }
 
@@ -74,7 +74,7 @@ struct PutBack {
     compress::restore(exec, exchange.part, exchange.owned, selected.chosen);
   }
   void operator()(const Encoded& own) const {
-    open_own(exchange, own, exec, [&](std::uint32_t owner, const compress::MessageView& message) {
+    decode_own(exchange, own, exec, [&](std::uint32_t owner, const compress::MessageView& message) {
       compress::restore(exec, exchange.part, exchange.owned, owner, message);
     });
     compress::restore_own(exec, exchange.part, exchange.owned);
@@ -86,7 +86,7 @@ struct PutBack {
 void reserve_for_restore(const Exchange& exchange, const Exec& exec) {
   const Encoded* const own = std::get_if<Encoded>(&exchange.undo);
   if (own == nullptr) return;
-  open_own(exchange, *own, exec, [](std::uint32_t, const compress::MessageView&) {});
+  decode_own(exchange, *own, exec, [](std::uint32_t, const compress::MessageView&) {});
 }
 
 void restore(const Exchange& exchange, const Exec& exec, float fill) {

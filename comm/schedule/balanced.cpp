@@ -109,7 +109,7 @@ class Balanced {
                          exchange_.wire.name_of(owner)};
     }
     const std::uint16_t flags =
-        exchange_.compressor.open_all(exchange_.exec, incoming, views_, exchange_.course.status);
+        exchange_.compressor.decode_all(exchange_.exec, incoming, views_, exchange_.course.status);
     exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
     exchange_.result.outcome = OwnerSums{views_};
     compress::name_codings(views_[self_].header, exchange_.wire.stats.coding);
@@ -127,7 +127,7 @@ class Balanced {
     return {most, part_.shapes.gradients[self()]};
   }
 
-  /// Opens what other ranks keep of the positions that this rank sums.
+  /// Decodes what other ranks keep of the positions that this rank sums.
   void open_contributions() {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = part_.of_owner(exchange_.header, self());
@@ -141,7 +141,7 @@ class Balanced {
     }
     const auto views = views_.first(incoming.size());
     const std::uint16_t flags =
-        exchange_.compressor.open_all(exchange_.exec, incoming, views, exchange_.course.status);
+        exchange_.compressor.decode_all(exchange_.exec, incoming, views, exchange_.course.status);
     poisoned_ |= (flags & Header::kPoison) != 0;
     views_[ranks_ - 1] = {};  // this rank's slot; the views behind it move up into it
     std::ranges::rotate(views_.begin() + static_cast<std::ptrdiff_t>(self_), views_.end() - 1,

@@ -110,10 +110,10 @@ class Doubling {
     encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     const auto opened = std::get<Encoded>(exchange_.undo).opened;
-    sum_ = opened.empty()
-               ? compressor_.open(exchange_.exec, own[0],
-                                  compressor_.expect(exchange_.header, longest(1)), name_of(self_))
-               : opened[0];
+    sum_ = opened.empty() ? compressor_.decode(exchange_.exec, own[0],
+                                               compressor_.expect(exchange_.header, longest(1)),
+                                               name_of(self_))
+                          : opened[0];
     ranks_in_sum_ = 1;
     compress::name_codings(sum_.header, exchange_.wire.stats.coding);
   }
@@ -156,7 +156,7 @@ class Doubling {
   void take_in(const Round& round) {
     if (round.receives == 0) return;
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
-    const MessageView other = open();
+    const MessageView other = decode();
     if (round.receives == exchange_.wire.world.size()) {
       sum_ = other;
       return;
@@ -245,11 +245,12 @@ class Doubling {
   std::span<std::byte> take_buffer_for(int ranks) const {
     return take_buffer(exchange_, longest(ranks).bytes());
   }
-  MessageView open() const {
+  MessageView decode() const {
     const compress::Incoming incoming{receipt_.buffer.first(receipt_.bytes), receipt_.expected,
                                       name_of(receipt_.peer)};
     MessageView view;
-    (void)compressor_.open_all(exchange_.exec, {&incoming, 1}, {&view, 1}, exchange_.course.status);
+    (void)compressor_.decode_all(exchange_.exec, {&incoming, 1}, {&view, 1},
+                                 exchange_.course.status);
     return view;
   }
 

@@ -23,14 +23,14 @@ double pass_bytes(const CostShape& shape) {
          add_pass(shape.count, shape.k, shape.ranks);
 }
 
-/// Opens all messages but the own one, which encode has opened.
-void open_others(Exchange& exchange, std::span<compress::Incoming> incoming, std::size_t self_rank,
-                 std::span<compress::MessageView> views) {
+/// Decodes all messages but the own one, which encode has decoded.
+void decode_others(Exchange& exchange, std::span<compress::Incoming> incoming,
+                   std::size_t self_rank, std::span<compress::MessageView> views) {
   const auto self = static_cast<std::ptrdiff_t>(self_rank);
   std::copy(incoming.begin() + self + 1, incoming.end(), incoming.begin() + self);
   const auto others = exchange.exec.workspace->take<compress::MessageView>(views.size() - 1);
-  (void)exchange.compressor.open_all(exchange.exec, incoming.first(others.size()), others,
-                                     exchange.course.status);
+  (void)exchange.compressor.decode_all(exchange.exec, incoming.first(others.size()), others,
+                                       exchange.course.status);
   std::copy_n(others.begin(), self_rank, views.begin());
   std::copy(others.begin() + self, others.end(), views.begin() + self + 1);
 }
@@ -78,9 +78,9 @@ Rounds run(Exchange& exchange) {
   }
   if (stream_ordered) {
     views[self] = std::get<Encoded>(exchange.undo).opened.front();
-    open_others(exchange, incoming, self, views);
+    decode_others(exchange, incoming, self, views);
   } else {
-    const std::uint16_t flags = exchange.compressor.open_all(exchange.exec, incoming, views);
+    const std::uint16_t flags = exchange.compressor.decode_all(exchange.exec, incoming, views);
     exchange.result.poisoned |= (flags & Header::kPoison) != 0;
   }
   exchange.result.outcome = Terms{views};

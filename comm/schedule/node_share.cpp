@@ -205,7 +205,7 @@ std::span<std::byte> NodeShare::take_outcome_buffer(std::size_t rail, std::uint3
   return take_buffer(exchange_, shape_of_outcome(rail, sender).bytes());
 }
 
-/// Opens what the servers on this node sent of their shards.
+/// Decodes what the servers on this node sent of their shards.
 void NodeShare::open_outcomes() {
   const std::size_t most = node_.shards.size() * outcomes();
   const auto incoming = workspace().take<Incoming>(most);
@@ -217,7 +217,7 @@ void NodeShare::open_outcomes() {
                            expected(rail, sender), node_.rails.server(rail)};
     }
   }
-  const std::uint16_t flags = exchange_.compressor.open_all(
+  const std::uint16_t flags = exchange_.compressor.decode_all(
       exchange_.exec, incoming.first(count), opened.first(count), exchange_.course.status);
   exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
   auto next = opened.begin();

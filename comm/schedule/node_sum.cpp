@@ -168,7 +168,7 @@ void NodeSum::expect_all_whole() const {
   }
 }
 
-/// Opens the headers of the gradients that came, which must be of the same call.
+/// Decodes the headers of the gradients that came, which must be of the same call.
 void NodeSum::open_headers() const {
   const std::size_t most = node_.shards.size() * node_.locals.size();
   const auto incoming = workspace().take<Incoming>(most);
@@ -182,8 +182,8 @@ void NodeSum::open_headers() const {
     }
   }
   const auto views = workspace().take<MessageView>(most).first(count);
-  (void)exchange_.compressor.open_all(exchange_.exec, incoming.first(count), views,
-                                      exchange_.course.status);
+  (void)exchange_.compressor.decode_all(exchange_.exec, incoming.first(count), views,
+                                        exchange_.course.status);
 }
 
 /// Adds the node's gradients of a shard, whose pieces then view the sum. This rank's residual is

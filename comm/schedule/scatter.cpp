@@ -68,11 +68,11 @@ void encode_shards(std::span<Exchange> shards, std::size_t self,
   }
 }
 
-/// Opens the `incoming` messages for the own shard and this rank's own messages, whose poison the
+/// Decodes the `incoming` messages for the own shard and this rank's own messages, whose poison the
 /// other ranks know. Returns views of the former, by sender without this rank.
-std::span<MessageView> open(std::span<Exchange> shards, std::size_t self,
-                            std::span<const std::span<std::byte>> incoming,
-                            std::span<const std::uint64_t> received) {
+std::span<MessageView> decode(std::span<Exchange> shards, std::size_t self,
+                              std::span<const std::span<std::byte>> incoming,
+                              std::span<const std::uint64_t> received) {
   Exchange& own = shards[self];
   Workspace& workspace = *own.exec.workspace;
   const std::size_t ranks = shards.size();
@@ -90,7 +90,7 @@ std::span<MessageView> open(std::span<Exchange> shards, std::size_t self,
     messages[count++] = {std::get<Encoded>(sent.undo).messages.front(), expect(sent),
                          static_cast<int>(self)};
   }
-  const std::uint16_t flags = own.compressor.open_all(own.exec, messages, views);
+  const std::uint16_t flags = own.compressor.decode_all(own.exec, messages, views);
   own.result.poisoned = (flags & Header::kPoison) != 0;
   const auto opened = views.subspan(ranks - 1);
   for (std::size_t shard = 0, next = 0; shard < ranks; ++shard) {
@@ -147,7 +147,7 @@ Rounds run(std::span<Exchange> shards) {
   co_await own.wire.world.start(own.exec);
 
   const Stopwatch watch(own.wire.stats.add_seconds);
-  const auto views = open(shards, self, incoming, received);
+  const auto views = decode(shards, self, incoming, received);
   if (!own.result.poisoned) add(own, views, residual_of(own.part), sum);
   own.result.outcome = WholeSum{.sum = sum};
 }

@@ -165,7 +165,7 @@ class Shared {
                          exchange_.wire.name_of(rank)};
     }
     const std::uint16_t flags =
-        compressor_.open_all(exchange_.exec, incoming, supports_, exchange_.course.status);
+        compressor_.decode_all(exchange_.exec, incoming, supports_, exchange_.course.status);
     exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
   }
 
@@ -210,8 +210,8 @@ class Shared {
     return {.header = {.count = value.size(), .k = value.size()}, .term = {.value = value}};
   }
 
-  /// Opens the values that all ranks sent: contributions at this rank's support (none from itself),
-  /// or sums at their own supports. Returns the flags of all.
+  /// Decodes the values that all ranks sent: contributions at this rank's support (none from
+  /// itself), or sums at their own supports. Returns the flags of all.
   std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
     const auto incoming = workspace_.take<Incoming>(ranks_);
     const auto opened = workspace_.take<MessageView>(ranks_);
@@ -238,8 +238,8 @@ class Shared {
       }
       views[rank] = view_of(as_floats(bytes));
     }
-    const std::uint16_t flags = compressor_.open_all(exchange_.exec, incoming.first(count),
-                                                     opened.first(count), exchange_.course.status);
+    const std::uint16_t flags = compressor_.decode_all(
+        exchange_.exec, incoming.first(count), opened.first(count), exchange_.course.status);
     for (std::size_t i = 0; i < count; ++i) views[senders[i]] = opened[i];
     return flags;
   }

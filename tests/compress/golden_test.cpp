@@ -167,7 +167,7 @@ TEST(Golden, SaysWhatIsStatedHere) {
       Workspace workspace;
       const Workspace::Scope scope(workspace);
       const Exec exec{.place = place, .workspace = &workspace};
-      const MessageView view = open(exec, file.span(), header, kSender, g.codings);
+      const MessageView view = decode(exec, file.span(), header, kSender, g.codings);
       EXPECT_EQ(view.header.flags, g.flags);
       EXPECT_TRUE(std::ranges::equal(view.term.index, index));
       const Shape shape = shape_of(g.count, g.k, g.codings);
@@ -210,7 +210,7 @@ TEST(Golden, ASupportHasNoValues) {
       Workspace workspace;
       const Workspace::Scope scope(workspace);
       const Exec exec{.place = place, .workspace = &workspace};
-      const MessageView view = open(exec, file.span(), header, kSender, codings);
+      const MessageView view = decode(exec, file.span(), header, kSender, codings);
       EXPECT_EQ(view.header.flags, flags);
       EXPECT_TRUE(std::ranges::equal(view.term.index, index));
       EXPECT_EQ(view.term.size(), 0u);

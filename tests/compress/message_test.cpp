@@ -54,8 +54,8 @@ TEST(Message, RoundTrips) {
 
     Workspace workspace;
     const Workspace::Scope scope(workspace);
-    const MessageView view =
-        open(Exec{.workspace = &workspace}, message.span(), gradient_header(c.count, c.k), kSender);
+    const MessageView view = decode(Exec{.workspace = &workspace}, message.span(),
+                                    gradient_header(c.count, c.k), kSender);
     EXPECT_EQ(view.header.flags, Header::kPoison);
     EXPECT_EQ(view.header.k, c.k);
     EXPECT_EQ(index_coding_name(view.header.index_coding), c.coding);
@@ -106,7 +106,7 @@ TEST(Message, RefusesWhatItCannotCarry) {
   Header flagged = gradient_header(100, 6);
   flagged.flags = 4;
   EXPECT_THROW(sealed(flagged, six, ramp(6)), UsageError);
-  EXPECT_THROW(open(Exec{}, message.span(), gradient_header(100, 7), 0), UsageError);
+  EXPECT_THROW(decode(Exec{}, message.span(), gradient_header(100, 7), 0), UsageError);
 }
 
 TEST(Message, NeedsTheWorkspacesOfItsPlace) {
@@ -120,7 +120,7 @@ TEST(Message, NeedsTheWorkspacesOfItsPlace) {
        {Exec{.place = Place::cuda, .workspace = &device}, Exec{.workspace = &device},
         Exec{.place = Place::cuda, .workspace = &host}}) {
     EXPECT_THROW(sealed(header, spread(1000, 11), ramp(11), exec), UsageError);
-    EXPECT_THROW(open(exec, message.span(), header, kSender), UsageError);
+    EXPECT_THROW(decode(exec, message.span(), header, kSender), UsageError);
   }
 }
 
@@ -155,8 +155,8 @@ TEST(Message, TakesTheSameScratchWhateverItCarries) {
       const Workspace::Scope scope(workspace);
       workspace.reserve(100000);
       const std::byte* const before = workspace.take<std::byte>(1).data();
-      (void)open(Exec{.workspace = &workspace}, message.span(), Expected::at_most(expected),
-                 kSender, codings);
+      (void)decode(Exec{.workspace = &workspace}, message.span(), Expected::at_most(expected),
+                   kSender, codings);
       taken.push_back(workspace.take<std::byte>(1).data() - before);
     }
     EXPECT_EQ(taken, std::vector<std::ptrdiff_t>(taken.size(), taken.front()));
@@ -184,7 +184,8 @@ TEST(Message, CarriesTheIndexCodingAskedFor) {
     Bytes message = sealed(header, spread(1000, 11), ramp(11), Exec{}, codings);
     Workspace workspace;
     const Workspace::Scope scope(workspace);
-    const auto view = open(Exec{.workspace = &workspace}, message.span(), header, kSender, codings);
+    const auto view =
+        decode(Exec{.workspace = &workspace}, message.span(), header, kSender, codings);
     EXPECT_EQ(view.header.index_coding, asked->id);
     EXPECT_TRUE(std::ranges::equal(view.term.index, spread(1000, 11)));
     const bool usual = asked == &kEliasFanoCoding;
@@ -203,7 +204,8 @@ TEST(Message, ItsCodedValuesAreDecodedForASum) {
     kernels::quantize(Exec{}, codings.value, {}, errors, std::as_writable_bytes(std::span(words)));
     Workspace workspace;
     const Workspace::Scope scope(workspace);
-    const auto view = open(Exec{.workspace = &workspace}, message.span(), header, kSender, codings);
+    const auto view =
+        decode(Exec{.workspace = &workspace}, message.span(), header, kSender, codings);
     EXPECT_TRUE(view.term.value.empty());
     const auto placed = kernels::place_terms(Exec{.workspace = &workspace}, {&view.term, 1});
     const std::span<const float> value = placed.host.front().value;
@@ -222,7 +224,7 @@ TEST(Message, CarriesAnyBitsOfAValue) {
   Bytes message = sealed(header, {}, value);
   Workspace workspace;
   const Workspace::Scope scope(workspace);
-  const auto view = open(Exec{.workspace = &workspace}, message.span(), header, kSender);
+  const auto view = decode(Exec{.workspace = &workspace}, message.span(), header, kSender);
   EXPECT_TRUE(std::ranges::equal(bits_of(view.term.value), bits));
 }
 

@@ -114,7 +114,7 @@ inline Answer try_open(std::span<const std::byte> message, const compress::Expec
   Workspace workspace;
   const Workspace::Scope scope(workspace);
   try {
-    (void)compress::open(Exec{.workspace = &workspace}, message, expected, kSender, codings);
+    (void)compress::decode(Exec{.workspace = &workspace}, message, expected, kSender, codings);
   } catch (const UsageError& error) {
     return {Outcome::usage_error, error.what()};
   } catch (const CommError& error) {

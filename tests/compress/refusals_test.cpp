@@ -14,7 +14,7 @@
 #include "compress/message.hpp"
 #include "tests/compress/messages.hpp"
 
-// What open() does not take.
+// What decode() does not take.
 
 namespace winnow::compress {
 namespace {
@@ -103,8 +103,8 @@ TEST(Message, EveryBitMeansSomething) {
         Workspace workspace;
         const Workspace::Scope scope(workspace);
         const Exec exec{.workspace = &workspace};
-        const auto view = open(exec, forged.span(), small.header, kSender, small.codings);
-        const auto sound = open(exec, small.message.span(), small.header, kSender, small.codings);
+        const auto view = decode(exec, forged.span(), small.header, kSender, small.codings);
+        const auto sound = decode(exec, small.message.span(), small.header, kSender, small.codings);
         Bytes again(forged.span().size());
         const Shape shape = shape_of(view.header.count, view.header.k, small.codings);
         const auto value_part = view.bytes.last(shape.value_bytes);

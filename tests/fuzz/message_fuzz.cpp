@@ -15,7 +15,7 @@
 #include "lab/reference/place.hpp"
 #include "tests/fuzz/reach.hpp"
 
-// open() on arbitrary bytes. libFuzzer drives it if the compiler is clang:
+// decode() on arbitrary bytes. libFuzzer drives it if the compiler is clang:
 //
 //   export CXX=clang++-16
 //   meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false
@@ -45,7 +45,7 @@ void require(bool holds, const char* what) {
 void check_values(const compress::MessageView& view, const kernels::ValueFormat& format,
                   std::span<const std::byte> value_part) {
   if (format.coding == nullptr) {
-    require(view.term.size() == 0, "open() gives values that did not travel");
+    require(view.term.size() == 0, "decode() gives values that did not travel");
     return;
   }
   const auto k = static_cast<std::size_t>(view.header.k);
@@ -56,30 +56,30 @@ void check_values(const compress::MessageView& view, const kernels::ValueFormat&
           "a value decodes to other bits than in the reference");
   if (!view.term.value.empty()) {
     require(std::memcmp(fast.data(), view.term.value.data(), k * sizeof(float)) == 0,
-            "open() decodes other values than dequantize()");
+            "decode() decodes other values than dequantize()");
   }
   if (format.block == 0) return;
   require(std::all_of(fast.begin(), fast.end(), [](float x) { return std::isfinite(x); }),
-          "open() accepted a scale whose values overflow");
+          "decode() accepted a scale whose values overflow");
 }
 
 /// Positions ascend and lie below count; whoever adds the values relies on that.
 void check_index(const compress::MessageView& view) {
   require(view.term.index.size() == (view.carries_all() ? 0 : view.header.k),
-          "open() gives another number of positions than k");
+          "decode() gives another number of positions than k");
   require(
       std::ranges::adjacent_find(view.term.index, std::greater_equal{}) == view.term.index.end(),
-      "open() accepted positions that do not ascend");
+      "decode() accepted positions that do not ascend");
   require(view.term.index.empty() || view.term.index.back() < view.header.count,
-          "open() accepted a position that is not below count");
+          "decode() accepted a position that is not below count");
 }
 
-/// seal() could have written whatever open() accepts, and open() throws only what it documents.
+/// seal() could have written whatever decode() accepts, and decode() throws only what it documents.
 /// Returns whether it accepts.
 bool check_open(const Exec& exec, std::span<const std::byte> message,
                 const compress::Expected& expected, const Codings& codings) {
   try {
-    const compress::MessageView view = compress::open(exec, message, expected, 0, codings);
+    const compress::MessageView view = compress::decode(exec, message, expected, 0, codings);
     std::vector<std::uint64_t> words(message.size() / 8);
     const auto again = std::as_writable_bytes(std::span(words));
     const compress::Shape shape = compress::shape_of(view.header.count, view.header.k, codings);
@@ -88,7 +88,7 @@ bool check_open(const Exec& exec, std::span<const std::byte> message,
     std::ranges::copy(value_part, layout.value_part.begin());
     compress::seal(exec, view.header, shape, view.term.index, again, codings);
     require(std::memcmp(again.data(), message.data(), message.size()) == 0,
-            "open() accepted a message that seal() does not write");
+            "decode() accepted a message that seal() does not write");
     check_index(view);
     check_values(view, codings.value, value_part);
     fuzz::reach.count(view.header);
@@ -138,7 +138,7 @@ Codings claimed_codings(const Header& header) {
   return header.kind == Header::Kind::support ? claimed.without_values() : claimed;
 }
 
-/// Opens a message as what it claims to be; returns whether that is accepted.
+/// Decodes a message as what it claims to be; returns whether that is accepted.
 bool check_claim(std::span<const std::byte> message) {
   Workspace workspace;
   const Workspace::Scope scope(workspace);
@@ -146,7 +146,7 @@ bool check_claim(std::span<const std::byte> message) {
   return check_open(Exec{.workspace = &workspace}, message, claimed, claimed_codings(claimed));
 }
 
-/// Opens with both bodies; opens what they accept again under other expectations.
+/// Decodes with both bodies; decodes what they accept again under other expectations.
 void check_expectations(std::span<const std::byte> message) {
   Workspace workspace;
   const Workspace::Scope scope(workspace);
@@ -156,14 +156,14 @@ void check_expectations(std::span<const std::byte> message) {
   const Codings asked = claimed_codings(claimed);
   const bool accepted = check_open(exec, message, claimed, asked);
   require(check_open(reference, message, claimed, asked) == accepted,
-          "open() accepts what its reference body does not, or the other way round");
+          "decode() accepts what its reference body does not, or the other way round");
   if (!accepted) return;
 
   const Codings chosen{.value = asked.value};
   const bool usual = claimed.k == claimed.count ||
                      compress::choose_index_coding(claimed.count, claimed.k) == asked.index;
   require(check_open(exec, message, claimed, chosen) == usual,
-          "open() accepted an index coding that nobody asked for, or refused the usual one");
+          "decode() accepted an index coding that nobody asked for, or refused the usual one");
   Header most = claimed;  // if a receiver knows only a bound of k
   most.k = std::min(claimed.k + 1, claimed.count);
   Header count = claimed;
@@ -177,12 +177,12 @@ void check_expectations(std::span<const std::byte> message) {
   Header elsewhere = claimed;
   elsewhere.digest ^= 1;
   require(most.k > kMostK || check_open(exec, message, compress::Expected::at_most(most), asked),
-          "open() asks for more than that k is within its bound");
+          "decode() asks for more than that k is within its bound");
   require(check_open(exec, message, most, asked) == (most.k == claimed.k),
-          "open() accepted another k than the one expected");
+          "decode() accepted another k than the one expected");
   for (const Header& other : {count, fewer, elsewhere}) {
     require(!check_open(exec, message, other, asked),
-            "open() accepted a message that is not the one expected");
+            "decode() accepted a message that is not the one expected");
   }
 }
 
@@ -233,7 +233,7 @@ std::vector<std::uint64_t> mended(std::span<const std::byte> message) {
 
 // The name is libFuzzer's. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // Words, for the alignment that open() asks for.
+  // Words, for the alignment that decode() asks for.
   std::vector<std::uint64_t> words(size / 8 + 1);
   if (size > 0) std::memcpy(words.data(), data, size);
   const auto message = std::as_writable_bytes(std::span(words)).first(size);
@@ -245,7 +245,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint64_t checksum = header_of(message).checksum;
   correct_checksum(message);
   require(!accepted || checksum == header_of(message).checksum,
-          "open() accepted a checksum that is not that of the bytes");
+          "decode() accepted a checksum that is not that of the bytes");
   const auto same = [&] { return std::memcmp(message.data(), whole.data(), size) == 0; };
   if (size != 8 * whole.size() || !same()) check_expectations(message);
   return 0;

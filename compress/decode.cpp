@@ -153,14 +153,14 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
   diagnose(host, message, incoming.expected, incoming.sender, codings);
 }
 
-bool has_open_k(const Expected& expected) {
+bool has_unknown_k(const Expected& expected) {
   return expected.least_k != expected.header.k;
 }
 
 /// The shape that a message of k elements must have.
 Shape expected_shape(const Expected& expected, std::uint64_t k, const Codings& codings) {
-  return expected.shape && !has_open_k(expected) ? *expected.shape
-                                                 : shape_of(expected.header.count, k, codings);
+  return expected.shape && !has_unknown_k(expected) ? *expected.shape
+                                                    : shape_of(expected.header.count, k, codings);
 }
 
 /// The header that a message of k elements must have.
@@ -178,8 +178,8 @@ std::span<const std::uint64_t> find_k(const Exec& exec, std::span<const Incoming
                                       const Codings& codings) {
   const auto k = exec.workspace->take<std::uint64_t>(incoming.size());
   for (std::size_t i = 0; i < k.size(); ++i) k[i] = incoming[i].expected.header.k;
-  const auto is_open = [](const Incoming& message) { return has_open_k(message.expected); };
-  if (std::ranges::none_of(incoming, is_open)) return k;
+  const auto is_unknown = [](const Incoming& message) { return has_unknown_k(message.expected); };
+  if (std::ranges::none_of(incoming, is_unknown)) return k;
   const auto messages = exec.workspace->take<kernels::ReceivedMessage>(incoming.size());
   for (std::size_t i = 0; i < k.size(); ++i) {
     if (incoming[i].message.size() < sizeof(Header)) refuse(exec, incoming[i], codings);
@@ -216,7 +216,7 @@ void decode_indices(const Exec& exec, std::span<const Header> headers,
 
 /// Enqueues the checks of messages with k elements each, and the decoding of their indices. Returns
 /// where kernels find the results.
-std::span<const kernels::ReceivedMessage> look_into(
+std::span<const kernels::ReceivedMessage> enqueue_checks(
     const Exec& exec, std::span<const Incoming> incoming, std::span<const std::uint64_t> k,
     const Codings& codings, std::span<MessageView> views, const kernels::CallStatus* call) {
   Workspace& scratch = kernels::scratch_of(exec);
@@ -233,8 +233,8 @@ std::span<const kernels::ReceivedMessage> look_into(
     bytes[i] = incoming[i].message;
     // One of another size is not looked into, nor one that is never opened.
     const bool fits = bytes[i].size() == shapes[i].bytes();
-    const bool opens = is_known(headers[i].kind) && headers[i].kind != Header::Kind::agreement;
-    if (!fits || !opens) refuse(exec, incoming[i], codings);
+    const bool is_decoded = is_known(headers[i].kind) && headers[i].kind != Header::Kind::agreement;
+    if (!fits || !is_decoded) refuse(exec, incoming[i], codings);
   }
   constexpr std::size_t kNotes = sizeof(std::uint64_t) + 2 * sizeof(std::uint32_t);
   const auto notes = kernels::take_zeros<std::byte>(exec, count * kNotes);
@@ -272,17 +272,18 @@ std::span<const kernels::ReceivedMessage> look_into(
 
 }  // namespace
 
-std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
-                       std::span<MessageView> views, kernels::CallStatus* call) {
+std::uint16_t decode_all(const Exec& exec, std::span<const Incoming> incoming,
+                         const Codings& codings, std::span<MessageView> views,
+                         kernels::CallStatus* call) {
   if (incoming.empty()) return 0;
   WINNOW_EXPECTS(exec.workspace != nullptr && !exec.workspace->is_device(),
-                 "opening a message needs Exec::workspace, of the host");
+                 "decoding a message needs Exec::workspace, of the host");
   for (const Incoming& message : incoming) {
     WINNOW_EXPECTS(is_aligned(message.message.data()),
-                   "a message is opened where it is 8-byte aligned");
+                   "a message is decoded where it is 8-byte aligned");
   }
   const auto found =
-      look_into(exec, incoming, find_k(exec, incoming, codings), codings, views, call);
+      enqueue_checks(exec, incoming, find_k(exec, incoming, codings), codings, views, call);
   if (call != nullptr) {
     kernels::check_messages(exec, {.messages = found, .layout = kHeaderLayout, .status = call});
     return 0;
@@ -301,11 +302,11 @@ std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, con
   return flags;
 }
 
-MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
-                 int sender, const Codings& codings) {
+MessageView decode(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
+                   int sender, const Codings& codings) {
   const Incoming incoming{message, expected, sender};
   MessageView view;
-  (void)open_all(exec, {&incoming, 1}, codings, {&view, 1});
+  (void)decode_all(exec, {&incoming, 1}, codings, {&view, 1});
   return view;
 }
 
