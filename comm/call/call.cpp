@@ -78,7 +78,7 @@ void Call::await_earlier() {
   if (is_timed || !stream_ordered_ || waits_for_sizes(bucket, setup.world.ranks)) {
     context_.device_calls.await_all();
   }
-  if (has_two_levels(bucket)) context_.device_calls.await_last(bucket);
+  if (bucket.has_two_levels()) context_.device_calls.await_last(bucket);
   if (is_timed) {  // which must time neither earlier work nor the other ranks'
     kernels::wait(setup.exec());
     if (planned_.trial->counts()) begin_together();
@@ -151,7 +151,7 @@ kernels::RandomKey Call::random_of(const compress::Part& part, std::uint16_t num
 void Call::read() {
   const Stopwatch watch(context_.book.call().select_seconds);
   context_.memory.segments.read(context_.setup.exec());
-  context_.parameters.keep(planned_.bucket);
+  if (context_.parameters.step_begun()) context_.parameters.keep(planned_.bucket);
   precondition();
 }
 

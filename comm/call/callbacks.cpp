@@ -10,16 +10,8 @@
 #include "comm/transport/failure.hpp"
 
 namespace winnow::comm {
-namespace {
 
-/// The callbacks among which this thread runs one.
-thread_local const Callbacks* inside = nullptr;
-
-}  // namespace
-
-bool Callbacks::is_inside() const {
-  return inside == this;
-}
+constinit thread_local const Callbacks* Callbacks::inside = nullptr;
 
 void Callbacks::add(Callback callback, bool has_run, Lock& lock) {
   const auto later =

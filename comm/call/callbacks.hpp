@@ -33,7 +33,7 @@ class Callbacks {
   bool empty() const { return waiting_.empty(); }
   bool all_ran() const { return waiting_.empty() && !running_; }
   /// Whether this thread runs a callback of these.
-  bool is_inside() const;
+  bool is_inside() const { return inside == this; }
   /// Adds a callback, or runs it if its call is done (`has_run`) and no other is before it.
   void add(Callback callback, bool has_run, Lock& lock);
   /// The call has run.
@@ -47,6 +47,8 @@ class Callbacks {
  private:
   bool is_due(Callback& callback) const;
   void run(Callback callback) const noexcept;
+
+  static constinit thread_local const Callbacks* inside;  // those whose callback this thread runs
 
   CompletionTracker* completions_;
   std::vector<Callback> waiting_;  // by number

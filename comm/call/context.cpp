@@ -78,14 +78,6 @@ void Context::check_all() {
   control_ = std::make_unique<MemoryAdapter>(*checked_, host_.place, exec_.stream);
 }
 
-std::uint64_t Context::allocations() const {
-  std::uint64_t sum = workspace_.allocations();
-  for (const auto* workspace : {&device_workspace_, &pinned_workspace_}) {
-    if (*workspace) sum += (*workspace)->allocations();
-  }
-  return sum;
-}
-
 void Context::abandon() noexcept {
   workspace_.abandon();
   for (auto* workspace : {&device_workspace_, &pinned_workspace_}) {

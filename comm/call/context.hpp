@@ -63,7 +63,12 @@ class Context {
   int device() const { return device_; }
 
   /// Scratch blocks allocated, in both memories.
-  std::uint64_t allocations() const;
+  std::uint64_t allocations() const {
+    std::uint64_t sum = workspace_.allocations();
+    for (const auto* workspace : {&device_workspace_, &pinned_workspace_})
+      if (*workspace) sum += (*workspace)->allocations();
+    return sum;
+  }
   /// Never frees scratch again: the transport may still access it.
   void abandon() noexcept;
 

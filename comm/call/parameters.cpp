@@ -118,7 +118,6 @@ void Parameters::make_room(const Bucket& bucket) {
 }
 
 void Parameters::keep(const Bucket& bucket) {
-  if (!undo_.begun()) return;
   kernels::together(setup_.exec(), [&] {
     for (const BucketPart& part : bucket.parts) {
       for (const compress::Piece& piece : part.part.pieces) {

@@ -40,7 +40,7 @@ class Parameters {
   bool step_begun() const { return undo_.begun(); }
   /// Makes room for what `keep` copies of a new bucket.
   void make_room(const Bucket& bucket);
-  /// Before a call changes its parameters: keeps them as they were when the step began.
+  /// Before a call of a step that has begun changes its parameters: keeps them as they were then.
   void keep(const Bucket& bucket);
   /// Restores those of the ids that the step has changed.
   void discard(std::span<const std::uint64_t> ids);

@@ -43,12 +43,6 @@ void clear(const Exec& exec, std::span<const Segment> segments) {
 
 }  // namespace
 
-bool PlainAllReduce::takes(std::span<const Segment> segments, ReduceOp op) {
-  return op > ReduceOp::average || std::ranges::any_of(segments, [](const Segment& segment) {
-           return !kernels::is_gradient(segment.elements.type());
-         });
-}
-
 Bucket PlainAllReduce::plan(std::uint64_t id, const Options&, const World& world,
                             const compress::Compressor&, ParameterStates&) const {
   Bucket bucket{.id = id, .plan = id, .reason = reason_for_dense(segments(), op())};

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <winnow/allreducer.hpp>
 
 #include "comm/call/request.hpp"
+#include "kernels/arithmetic/element.hpp"
 
 namespace winnow::comm {
 
@@ -17,7 +19,11 @@ class PlainAllReduce final : public Request {
  public:
   using Request::Request;
   /// Whether these are.
-  static bool takes(std::span<const Segment> segments, ReduceOp op);
+  static bool takes(std::span<const Segment> segments, ReduceOp op) {
+    return op > ReduceOp::average || std::ranges::any_of(segments, [](const Segment& segment) {
+             return !kernels::is_gradient(segment.elements.type());
+           });
+  }
 
   bool is_plain() const override { return true; }
   Bucket plan(std::uint64_t id, const Options& options, const World& world,

@@ -3,7 +3,6 @@
 #include "comm/call/setup.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <span>
 #include <utility>
@@ -68,15 +67,6 @@ int default_threads(const Processors& mine, std::span<const RankInfo> ranks, int
 
 Setup::Setup(std::shared_ptr<Transport> transport, const Exec& where)
     : context(std::move(transport), where), topology(Topology::uniform(1, 1)) {}
-
-double Setup::patience() const {
-  constexpr double kDefault = 600;
-  return options.deadline > 0 ? options.deadline : kDefault;
-}
-
-Deadline Setup::deadline() const {
-  return Deadline::after(std::chrono::duration<double>(patience()));
-}
 
 std::string Setup::agree(Header mine, OwnWords words) const {
   mine.digest = digest;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,6 +26,8 @@ namespace winnow::comm {
 /// The properties of an AllReducer that no call changes: where it works, its options, and what its
 /// ranks know of each other.
 struct Setup {
+  static constexpr double kPatience = 600;  ///< seconds, without Options::deadline
+
   /// Throws what Context throws. The ranks have not met yet.
   Setup(std::shared_ptr<Transport> transport, const Exec& where);
 
@@ -38,8 +41,8 @@ struct Setup {
   const Exec& exec() const { return context.exec(); }
 
   /// Seconds that a wait for other ranks may take.
-  double patience() const;
-  Deadline deadline() const;
+  double patience() const { return options.deadline > 0 ? options.deadline : kPatience; }
+  Deadline deadline() const { return Deadline::after(std::chrono::duration<double>(patience())); }
 
   /// Returns what agree returns, for a header with the options' digest.
   std::string agree(compress::Header mine, OwnWords words) const;

@@ -41,11 +41,6 @@ bool waits_for_sizes(const Bucket& bucket, int ranks) {
   });
 }
 
-bool has_two_levels(const Bucket& bucket) {
-  return std::ranges::any_of(
-      bucket.parts, [](const BucketPart& part) { return part.schedule->inner != nullptr; });
-}
-
 void reduce_stream_ordered(const CallParts& call, kernels::CallStatus& status) {
   const Exec& exec = call.exec();
   for (Exchange& exchange : call.exchanges) {
@@ -107,7 +102,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
     return cannot +
            "in each replay the same rank would pick the support, since the host counts turns";
   }
-  if (has_two_levels(*bucket)) {
+  if (bucket->has_two_levels()) {
     return cannot +
            "in two levels the host must hear whether a replay became NaN before the next one";
   }

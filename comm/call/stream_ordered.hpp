@@ -23,9 +23,6 @@ bool is_stream_ordered(const Bucket& bucket);
 /// Whether the host then waits for sizes.
 bool waits_for_sizes(const Bucket& bucket, int ranks);
 
-/// Whether residuals may be confined to shards.
-bool has_two_levels(const Bucket& bucket);
-
 /// Runs the parts through their schedules and writes their sums to the elements. If the status on
 /// a bucket with compressed parts is bad in the end, everything is put back and the elements become
 /// NaN. Exempt parameters in such a bucket get residuals, to put back into.

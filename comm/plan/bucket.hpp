@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -60,6 +61,11 @@ struct Bucket {
 
   /// Whether exempt parameters travel beside compressed ones.
   bool mixed() const { return compressed > 0 && compressed < parts.size(); }
+  /// Whether residuals may be confined to shards.
+  bool has_two_levels() const {
+    return std::ranges::any_of(
+        parts, [](const BucketPart& part) { return part.schedule->inner != nullptr; });
+  }
 };
 
 /// The most positions of a part in device memory: kernels there count to 2^31.

@@ -10,7 +10,6 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "kernels/exec/place_memory.hpp"
 #include "topology/nearest.hpp"
 #include "topology/words.hpp"
 
@@ -113,13 +112,6 @@ void share_out(compress::Part& part, const Schedule& schedule,
     compress::share_out(part, compressor, 1, compress::Part::kNobody);
   }
   if (schedule.plan != nullptr) schedule.plan(part, compressor, ranks, rank);
-}
-
-bool goes_alone(const Schedule& schedule, const Exchange& exchange, int ranks) {
-  const bool waits =
-      kernels::reading_waits(exchange.exec) &&
-      (exchange.course.status == nullptr || schedule.waits(exchange.compressor, ranks));
-  return waits || exchange.course.one_by_one;
 }
 
 }  // namespace winnow::comm

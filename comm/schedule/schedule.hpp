@@ -106,7 +106,12 @@ void share_out(compress::Part& part, const Schedule& schedule,
 
 /// Whether nothing else may be under way beside what a schedule runs on so many ranks: a host that
 /// waits for a stream would also wait, without a deadline, for later messages on it.
-bool goes_alone(const Schedule& schedule, const Exchange& exchange, int ranks);
+inline bool goes_alone(const Schedule& schedule, const Exchange& exchange, int ranks) {
+  const bool waits =
+      kernels::reading_waits(exchange.exec) &&
+      (exchange.course.status == nullptr || schedule.waits(exchange.compressor, ranks));
+  return waits || exchange.course.one_by_one;
+}
 
 extern const Schedule kDense, kGather, kDoubling, kBalanced, kShared;
 extern const Schedule kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced, kTwoLevelShared;

@@ -41,8 +41,7 @@ void DebugLog::write() {
   out_.write(line_.data(), static_cast<std::streamsize>(line_.size())).flush();
 }
 
-void DebugLog::plan(const Bucket& bucket, const BucketStats& stats) {
-  if (level_ < 1) return;
+void DebugLog::write_plan(const Bucket& bucket, const BucketStats& stats) {
   begin().add("bucket ");
   append_label(line_, stats);
   add(": ").add(bucket.count).add(" elements, ").add(stats.compressed).add(" of them compressed; ");
@@ -53,8 +52,7 @@ void DebugLog::plan(const Bucket& bucket, const BucketStats& stats) {
   add("; ").add(bucket.reason).write();
 }
 
-void DebugLog::call(std::uint64_t number, const BucketStats& bucket, const Stats& call) {
-  if (level_ < 2) return;
+void DebugLog::write_call(std::uint64_t number, const BucketStats& bucket, const Stats& call) {
   begin().add("call ").add(number).add(", bucket ");
   append_label(line_, bucket);
   add(": ").add(call.kept).add(" of ").add(call.count).add(" elements kept, ");

@@ -22,13 +22,19 @@ class DebugLog {
       : level_(rank == 0 || level >= 3 ? level : 0), rank_(rank), out_(out) {}
 
   /// Level 1: a bucket's plan, at its first call.
-  void plan(const Bucket& bucket, const BucketStats& stats);
+  void plan(const Bucket& bucket, const BucketStats& stats) {
+    if (level_ >= 1) write_plan(bucket, stats);
+  }
   /// Level 2: what a call did, after `number` earlier calls.
-  void call(std::uint64_t number, const BucketStats& bucket, const Stats& call);
+  void call(std::uint64_t number, const BucketStats& bucket, const Stats& call) {
+    if (level_ >= 2) write_call(number, bucket, call);
+  }
   /// Level 1: no more calls are possible.
   void broken(const Failure& why);
 
  private:
+  void write_plan(const Bucket& bucket, const BucketStats& stats);
+  void write_call(std::uint64_t number, const BucketStats& bucket, const Stats& call);
   DebugLog& begin();
   DebugLog& add(std::string_view text);
   DebugLog& add(std::uint64_t number, int base = 10);

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <utility>
 #include <winnow/error.hpp>
 #include <winnow/exec.hpp>
@@ -58,10 +60,26 @@ struct CountedStream {
 };
 
 /// Whether a condition in host memory holds.
-bool holds(const Condition& condition);
+inline bool holds(const Condition& condition) {
+  if (condition.words == nullptr) return true;
+  const std::span words(condition.words, condition.count);
+  return std::ranges::any_of(words, [](std::uint32_t word) { return word != 0; }) == condition.any;
+}
 
 /// The table of exec.place.
-const Bodies& bodies_of(const Exec& exec);
+inline const Bodies& bodies_of(const Exec& exec) {
+  if (exec.place == Place::host) return kCpu;
+  if (exec.place == Place::cuda) return kCuda;
+  if (exec.place == kCountedPlace) {
+    WINNOW_EXPECTS(exec.stream != nullptr, "only predictions run at kCountedPlace");
+    return static_cast<const CountedStream*>(exec.stream)->bodies;
+  }
+  if (exec.place == kReferencePlace) {
+    WINNOW_EXPECTS(reference_bodies != nullptr, "lab/reference is not linked");
+    return *reference_bodies;
+  }
+  fail_usage("place " + std::to_string(static_cast<int>(exec.place)) + " has no bodies");
+}
 
 /// The body that exec.place names. UsageError where this build has none.
 template <class Body>

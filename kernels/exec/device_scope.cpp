@@ -12,16 +12,15 @@ int current_device(Place place) {
   return place == Place::cuda ? cuda::current_device() : -1;
 }
 
-DeviceScope::DeviceScope(int device) {
-  if (device < 0) return;
+void DeviceScope::enter(int device) {
   const int before = cuda::current_device();
   if (before == device) return;
   cuda::make_current(device);
   before_ = before;
 }
 
-DeviceScope::~DeviceScope() {
-  if (before_ >= 0) cuda::restore_current(before_);
+void DeviceScope::leave() const noexcept {
+  cuda::restore_current(before_);
 }
 
 void stay_on(int device) noexcept {

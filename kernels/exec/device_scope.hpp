@@ -20,12 +20,19 @@ class DeviceScope {
  public:
   /// `device` as current_device gave it; for -1 it does nothing. CudaError if it cannot be made
   /// current.
-  explicit DeviceScope(int device);
-  ~DeviceScope();
+  explicit DeviceScope(int device) {
+    if (device >= 0) enter(device);
+  }
+  ~DeviceScope() {
+    if (before_ >= 0) leave();
+  }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
+  void enter(int device);
+  void leave() const noexcept;
+
   int before_ = -1;  // if it is another
 };
 

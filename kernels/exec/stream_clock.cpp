@@ -7,24 +7,20 @@ namespace winnow::kernels {
 constinit thread_local StreamClock* StreamClock::current = nullptr;
 const double StreamClock::kUncounted = 0;
 
-StreamClock::Call::Call(StreamClock* clock, const double& rest) : clock_(clock) {
-  if (clock_ != nullptr) clock_->begin(&rest);
+/// Gives up the call of this thread.
+void StreamClock::drop() noexcept {
+  current = nullptr;
+  spare_.splice(spare_.end(), under_way_);
 }
 
-StreamClock::Call::~Call() {
-  if (clock_ == nullptr) return;
+/// Ends the call of this thread. False if it has no times.
+bool StreamClock::end(const Name& name) noexcept {
+  mark(nullptr);
+  if (failed_) return false;
+  under_way_.front().name = name;
+  ended_.splice(ended_.end(), under_way_);
   current = nullptr;
-  clock_->spare_.splice(clock_->spare_.end(), clock_->under_way_);
-}
-
-void StreamClock::Call::end(const Name& name) {
-  if (clock_ == nullptr) return;
-  clock_->mark(nullptr);
-  if (clock_->failed_) return;
-  clock_->under_way_.front().name = name;
-  clock_->ended_.splice(clock_->ended_.end(), clock_->under_way_);
-  current = nullptr;
-  clock_ = nullptr;
+  return true;
 }
 
 void StreamClock::Stage::enter(const double* seconds) noexcept {

@@ -36,12 +36,18 @@ class StreamClock {
   class Call {
    public:
     /// Its moments within no stage count for `rest`. Nothing is timed if clock is null.
-    Call(StreamClock* clock, const double& rest);
+    Call(StreamClock* clock, const double& rest) : clock_(clock) {
+      if (clock_ != nullptr) clock_->begin(&rest);
+    }
     /// A call that has not ended has no times.
-    ~Call();
+    ~Call() {
+      if (clock_ != nullptr) clock_->drop();
+    }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    void end(const Name& name);
+    void end(const Name& name) {
+      if (clock_ != nullptr && clock_->end(name)) clock_ = nullptr;
+    }
 
    private:
     StreamClock* clock_;
@@ -103,6 +109,8 @@ class StreamClock {
   };
 
   void begin(const double* rest) noexcept;
+  bool end(const Name& name) noexcept;
+  void drop() noexcept;
   void mark(const double* stage) noexcept;
 
   static constinit thread_local StreamClock* current;
