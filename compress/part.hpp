@@ -82,8 +82,8 @@ struct Piece {
   std::uint64_t own_begin = 0;  ///< local number of the first element that this rank sums
   std::uint64_t own_count = 0;  ///< how many it sums
   std::uint32_t own_k = 0;      ///< elements to keep of the sums
-  /// What the call's first pass over the elements is to make of them before error feedback, where
-  /// that has not been done.
+  /// The change that the call's first pass makes to the elements before error feedback, if nothing
+  /// has made it yet.
   kernels::Precondition precondition = {};
 
   /// Empty where the parameter has none yet.

@@ -12,4 +12,8 @@ namespace winnow::kernels {
 /// them.
 void load_kernels(Place place);
 
+/// Whether a call can run at the place: there is no other than host and device memory, but for the
+/// reference bodies once the laboratory has brought them.
+bool can_run(Place place) noexcept;
+
 }  // namespace winnow::kernels

@@ -68,7 +68,8 @@ struct FeedbackQuantizeJob {
   std::uint32_t self = 0xffffffff;  ///< an owner who gets no message, or none
   ValueFormat format = {};
   RandomKey key = {};  ///< rank and call name the sender
-  /// By owner: value_bytes(format, local_count(owner)) bytes, 8-byte aligned; of self ignored.
+  /// For each owner: value_bytes(format, local_count(owner)) bytes, 8-byte aligned; of self
+  /// ignored.
   std::span<const std::span<std::byte>> out = {};
   std::span<float> own = {};            ///< local_count(self) elements, or none without self
   std::uint32_t* not_finite = nullptr;  ///< becomes 1 if an acc is not finite

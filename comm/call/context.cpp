@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/call/context.hpp"
 
-#include <algorithm>
 #include <exception>
 #include <memory>
 #include <string>
@@ -11,7 +10,6 @@
 
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/bridge/checked.hpp"
-#include "kernels/exec/lab_places.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/load.hpp"
 
@@ -32,8 +30,7 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
                        where.pinned_workspace == nullptr && where.launches == nullptr,
                    "an AllReducer has workspaces of its own: pass an Exec without");
-    const auto places = {Place::host, Place::cuda, kernels::kReferencePlace};
-    WINNOW_EXPECTS(std::ranges::find(places, where.place) != places.end(),
+    WINNOW_EXPECTS(kernels::can_run(where.place),
                    "place " + std::to_string(static_cast<int>(where.place)) +
                        ": buckets lie in host memory (Place::host) or on a device (Place::cuda)");
     WINNOW_EXPECTS(where.place != Place::cuda || where.stream != nullptr,

@@ -13,7 +13,8 @@ constexpr double kReducePass = 12;    ///< per element: two read, one written
 constexpr double kScattered = 128;  ///< per element far from the previous one: its cache line, read
                                     ///< and written
 constexpr double kCoded = 16;       ///< per list element: index and value, plain and coded
-// What a core does for each parameter beside its elements, as bytes that it would pass meanwhile.
+// The work of a core for each parameter beside its elements, as bytes that it would pass in that
+// time.
 constexpr double kSelectParameter = 10e3;  ///< its bound, its candidates' cut and its list
 constexpr double kChooseParameter = 15e3;  ///< likewise of the sums, by their owners
 

@@ -65,7 +65,7 @@ struct Shards {
   std::vector<Shard> of_rail;
   const Schedule* inner = nullptr;
   std::size_t parts = 1;  ///< of the bucket
-  /// By piece of the part: 1 if what its residual held went into round 1 of the current call.
+  /// For each piece of the part: 1 if what its residual held went into round 1 of the current call.
   std::vector<std::uint8_t> folded = {};
 
   /// The number of a part's shard in headers, different for all shards of a bucket.

@@ -72,7 +72,7 @@ struct Options {
   ReduceOp op = ReduceOp::average;  ///< "sum", "average", "min", "max", "product"; for calls that
                                     ///< name none
   float decay = 1;                  ///< error feedback: acc = gradient + decay * residual, 0 to 1
-  /// What each rank makes of its own gradient before error feedback, also where it travels dense:
+  /// How each rank changes its own gradient before error feedback, also where it travels dense:
   /// "none";
   /// "second_moment:B2[:EPSILON]": gradient / (sqrt(v / (1 - B2^t)) + EPSILON), where v = B2 v +
   /// (1 - B2) gradient^2, t counts the parameter's calls, and EPSILON is 1e-8 unless given. The

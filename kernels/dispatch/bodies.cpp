@@ -12,4 +12,9 @@ void load_kernels(Place place) {
   if (place == Place::cuda && kCuda.load != nullptr) kCuda.load();
 }
 
+bool can_run(Place place) noexcept {
+  return place == Place::host || place == Place::cuda ||
+         (place == kReferencePlace && reference_bodies != nullptr);
+}
+
 }  // namespace winnow::kernels

@@ -14,7 +14,7 @@
 #include "compress/message.hpp"
 #include "tests/compress/messages.hpp"
 
-// What decode() does not take.
+// Messages that decode() refuses.
 
 namespace winnow::compress {
 namespace {

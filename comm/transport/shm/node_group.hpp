@@ -19,7 +19,7 @@ namespace winnow::comm {
 class [[gnu::visibility("default")]] NodeGroup {
  public:
   NodeGroup() = default;  // none
-  /// Of memory_bytes(ranks), the same on all ranks.
+  /// `memory` has memory_bytes(ranks), the same on all ranks.
   NodeGroup(NodeMemory memory, int rank, int ranks);
   static std::size_t memory_bytes(int ranks);
 

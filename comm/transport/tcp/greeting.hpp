@@ -14,7 +14,7 @@ namespace winnow::comm {
 /// The text of a greeting, as it lies in memory. In a refusal a note_of the failure follows.
 struct Greeting {
   static constexpr std::size_t kMostText = 1024;  ///< bytes of a greeting or a refusal
-  /// What the connection is for.
+  /// The use of the connection.
   enum class Purpose : std::uint32_t { control, data };
 
   Purpose purpose = Purpose::control;
