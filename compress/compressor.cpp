@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "compress/lists.hpp"
 #include "compress/partial.hpp"
+#include "kernels/split.hpp"
 
 namespace winnow::compress {
 
@@ -74,7 +77,7 @@ Codings Compressor::codings_of(Header::Kind kind) const {
   return codings_;
 }
 
-std::uint16_t Compressor::decode_all(const Exec& exec, std::span<const Incoming> incoming,
+std::uint16_t Compressor::decode_all(const Exec& exec, std::span<const ReceivedMessage> incoming,
                                      std::span<MessageView> views,
                                      kernels::CallStatus* call) const {
   if (incoming.empty()) return 0;
@@ -154,6 +157,49 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
     }
   }
   plan_shapes(part, compressor);
+}
+
+namespace {
+
+/// A span whose size alone is read.
+template <class T>
+std::span<T> of_size(std::size_t size) {
+  return {static_cast<T*>(nullptr), size};
+}
+
+}  // namespace
+
+void plan_scratch(const Exec& exec, const Compressor& compressor, Part& part) {
+  const Workspace::Scope scope(*exec.workspace);
+  const std::uint32_t owners = part.partition.owners();
+  const std::vector<kernels::Term> terms(owners);  // decoded before sums are selected
+  std::vector<AccumulateJob> passes;
+  std::vector<kernels::FeedbackSelectJob> plain_passes;
+  std::vector<SumsJob> sums;
+  for (const Piece& piece : part.pieces) {
+    // As whichever owner this rank becomes.
+    const std::uint64_t count = part.self == Part::kNobody ? 0 : part.most_owned(piece);
+    const std::uint64_t k = std::max(compressor.kept(count), compressor.kept_sums(count));
+    kernels::FeedbackSpans spans{piece.elements, {}};
+    spans.own.index = of_size<std::uint32_t>(list_room(count, k));
+    passes.push_back(
+        {.spans = spans, .index = of_size<std::uint32_t>(piece.k), .bounds = piece.state->bounds});
+    plain_passes.push_back({.spans = spans});
+    const std::uint64_t most = std::min(owners * compressor.kept(piece.elements.size()), count);
+    sums.push_back({.owned = {.own = spans.own, .count = count, .most = most},
+                    .terms = {.host = terms},
+                    .out = {.index = of_size<std::uint32_t>(k)},
+                    .bounds = piece.state->bounds});
+  }
+  std::size_t& bytes = part.pass_scratch;
+  if (const Chooses* const how = compressor.chooses(); how != nullptr) {
+    bytes = how->accumulate_scratch(exec, passes);
+    if (part.self != Part::kNobody) bytes = std::max(bytes, how->select_sums_scratch(exec, sums));
+  } else {
+    bytes = kernels::feedback_select_scratch(exec, plain_passes);
+  }
+  if (owners > 1) bytes = std::max(bytes, kernels::split_scratch(exec, part.partition, part.k));
+  if (compressor.variable_k()) bytes = std::max(bytes, part.count * sizeof(float) + 64);
 }
 
 void become_owner(Part& part, const Compressor& compressor, std::uint32_t self) {

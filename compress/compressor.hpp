@@ -46,8 +46,8 @@ struct EncodeResult {
   std::span<std::span<std::byte>> messages = {};
   Owned owned = {};
   std::uint64_t kept = 0;  ///< elements chosen for messages
-  /// If not empty, by owner, becomes the messages as if they had been opened.
-  std::span<MessageView> opened = {};
+  /// If not empty, by owner, becomes the messages as if they had been decoded.
+  std::span<MessageView> decoded = {};
 };
 
 /// The values taken at one support, on their way into a message.
@@ -199,7 +199,7 @@ class Compressor {
 
   /// compress::decode_all with the codings of this compressor: partial_codings for a partial, and
   /// no value coding for a support.
-  std::uint16_t decode_all(const Exec& exec, std::span<const Incoming> incoming,
+  std::uint16_t decode_all(const Exec& exec, std::span<const ReceivedMessage> incoming,
                            std::span<MessageView> views, kernels::CallStatus* call = nullptr) const;
   /// Decodes one message.
   MessageView decode(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
@@ -262,6 +262,11 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
 
 /// Also fills in PartShapes::supports and values of a part that was shared out.
 void plan_supports(Part& part, const Codings& codings);
+
+/// Fills in Part::pass_scratch of a part that was shared out and whose pieces have states: the most
+/// scratch, in the memory of exec.place, of the passes that choose elements and of the work between
+/// them and the messages. Calls of other parts find theirs as they go.
+void plan_scratch(const Exec& exec, const Compressor& compressor, Part& part);
 
 /// Makes this rank another owner of a part that was shared out: Part::self and what is its own of
 /// each piece. Part::k and Piece::k, which are kept for others, stay as they were for the owner

@@ -145,7 +145,8 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
 }
 
 /// Copies a message from the memory of exec.place and refuses it.
-[[noreturn]] void refuse(const Exec& exec, const Incoming& incoming, const Codings& codings) {
+[[noreturn]] void refuse(const Exec& exec, const ReceivedMessage& incoming,
+                         const Codings& codings) {
   const Workspace::Scope scope(*exec.workspace);
   const auto message = exec.workspace->take<std::byte>(incoming.message.size());
   kernels::read(exec, message, incoming.message);
@@ -174,11 +175,13 @@ Header expected_header(const Expected& expected, std::uint64_t k, const Shape& s
 
 /// The number of elements that each message carries, at most as many as are expected. Reads the
 /// headers, which waits for a device, if one is unknown.
-std::span<const std::uint64_t> find_k(const Exec& exec, std::span<const Incoming> incoming,
+std::span<const std::uint64_t> find_k(const Exec& exec, std::span<const ReceivedMessage> incoming,
                                       const Codings& codings) {
   const auto k = exec.workspace->take<std::uint64_t>(incoming.size());
   for (std::size_t i = 0; i < k.size(); ++i) k[i] = incoming[i].expected.header.k;
-  const auto is_unknown = [](const Incoming& message) { return has_unknown_k(message.expected); };
+  const auto is_unknown = [](const ReceivedMessage& message) {
+    return has_unknown_k(message.expected);
+  };
   if (std::ranges::none_of(incoming, is_unknown)) return k;
   const auto messages = exec.workspace->take<kernels::ReceivedMessage>(incoming.size());
   for (std::size_t i = 0; i < k.size(); ++i) {
@@ -217,21 +220,18 @@ void decode_indices(const Exec& exec, std::span<const Header> headers,
 /// Enqueues the checks of messages with k elements each, and the decoding of their indices. Returns
 /// where kernels find the results.
 std::span<const kernels::ReceivedMessage> enqueue_checks(
-    const Exec& exec, std::span<const Incoming> incoming, std::span<const std::uint64_t> k,
+    const Exec& exec, std::span<const ReceivedMessage> incoming, std::span<const std::uint64_t> k,
     const Codings& codings, std::span<MessageView> views, const kernels::CallStatus* call) {
   Workspace& scratch = kernels::scratch_of(exec);
   const std::size_t count = incoming.size();
-  const auto headers = exec.workspace->take<Header>(count);
-  const auto shapes = exec.workspace->take<Shape>(count);
-  const auto found = exec.workspace->take<kernels::ReceivedMessage>(count);
-  const auto bytes = exec.workspace->take<std::span<const std::byte>>(count);
-  const auto jobs = exec.workspace->take<kernels::DecodeJob>(count);
-  const auto values = exec.workspace->take<kernels::CheckValuesJob>(count);
+  const auto [headers, shapes, found, bytes, jobs, values] =
+      exec.workspace->take<Header, Shape, kernels::ReceivedMessage, std::span<const std::byte>,
+                           kernels::DecodeJob, kernels::CheckValuesJob>(count);
   for (std::size_t i = 0; i < count; ++i) {
     shapes[i] = expected_shape(incoming[i].expected, k[i], codings);
     headers[i] = expected_header(incoming[i].expected, k[i], shapes[i], codings);
     bytes[i] = incoming[i].message;
-    // One of another size is not looked into, nor one that is never opened.
+    // One of another size is not looked into, nor one that is never decoded.
     const bool fits = bytes[i].size() == shapes[i].bytes();
     const bool is_decoded = is_known(headers[i].kind) && headers[i].kind != Header::Kind::agreement;
     if (!fits || !is_decoded) refuse(exec, incoming[i], codings);
@@ -240,14 +240,23 @@ std::span<const kernels::ReceivedMessage> enqueue_checks(
   const auto notes = kernels::take_zeros<std::byte>(exec, count * kNotes);
   auto* const sums = reinterpret_cast<std::uint64_t*>(notes.data());
   auto* const refused = reinterpret_cast<std::uint32_t*>(sums + count);
-  std::size_t decoding = 0;  // scratch of whatever k and coding messages may have
+  const auto listed_in = [](const Header& header) {
+    return header.k == header.count ? std::uint64_t{0} : header.k;
+  };
+  const auto room_of = [&](std::size_t i) {  // a list begins at a cache line
+    const Expected& expected = incoming[i].expected;
+    return ((expected.varies ? expected.room_k : listed_in(headers[i])) + 15) / 16 * 16;
+  };
+  std::size_t room = 0, decoding = 0;  // scratch of whatever k and coding messages may have
+  for (std::size_t i = 0; i < count; ++i) {
+    room += room_of(i);
+    if (incoming[i].expected.varies) decoding += kernels::decode_scratch(exec, headers[i].count);
+  }
+  std::span<std::uint32_t> positions = scratch.take<std::uint32_t>(room);
   for (std::size_t i = 0; i < count; ++i) {
     const Header& header = headers[i];
-    const std::uint64_t listed = header.k == header.count ? 0 : header.k;
-    const Expected& expected = incoming[i].expected;
-    const std::uint64_t room = expected.varies ? expected.room_k : listed;
-    if (expected.varies) decoding += kernels::decode_scratch(exec, header.count);
-    const auto index = scratch.take<std::uint32_t>(room).first(listed);
+    const auto index = positions.first(listed_in(header));
+    positions = positions.subspan(room_of(i));
     views[i] = view_of(header, shapes[i], index, bytes[i], codings);
     std::uint32_t* const refusals = refused + 2 * i;
     values[i] = {
@@ -272,13 +281,13 @@ std::span<const kernels::ReceivedMessage> enqueue_checks(
 
 }  // namespace
 
-std::uint16_t decode_all(const Exec& exec, std::span<const Incoming> incoming,
+std::uint16_t decode_all(const Exec& exec, std::span<const ReceivedMessage> incoming,
                          const Codings& codings, std::span<MessageView> views,
                          kernels::CallStatus* call) {
   if (incoming.empty()) return 0;
   WINNOW_EXPECTS(exec.workspace != nullptr && !exec.workspace->is_device(),
                  "decoding a message needs Exec::workspace, of the host");
-  for (const Incoming& message : incoming) {
+  for (const ReceivedMessage& message : incoming) {
     WINNOW_EXPECTS(is_aligned(message.message.data()),
                    "a message is decoded where it is 8-byte aligned");
   }
@@ -304,7 +313,7 @@ std::uint16_t decode_all(const Exec& exec, std::span<const Incoming> incoming,
 
 MessageView decode(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                    int sender, const Codings& codings) {
-  const Incoming incoming{message, expected, sender};
+  const ReceivedMessage incoming{message, expected, sender};
   MessageView view;
   (void)decode_all(exec, {&incoming, 1}, codings, {&view, 1});
   return view;

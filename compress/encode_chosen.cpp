@@ -4,6 +4,7 @@
 // coding.
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <winnow/error.hpp>
 
 #include "compress/lists.hpp"
@@ -25,8 +26,7 @@ Chosen take_chosen(const Exec& exec, const Part& part) {
   Chosen chosen{.begin = exec.workspace->take<std::uint32_t>(owners + 1)};
   if (owners == 1) return chosen;
   chosen.device_begin = scratch.take<std::uint32_t>(owners + 1);
-  chosen.local = scratch.take<std::uint32_t>(part.k);
-  chosen.value = scratch.take<float>(part.k);
+  std::tie(chosen.local, chosen.value) = scratch.take<std::uint32_t, float>(part.k);
   return chosen;
 }
 
@@ -72,16 +72,6 @@ void take_owned_lists(const Exec& exec, const Compressor& compressor, const Part
                           .touched_counts = scratch.take<std::uint64_t>(part.pieces.size())};
 }
 
-/// Makes sure that the passes, and what follows them, find their scratch.
-void reserve_scratch(const Exec& exec, const Part& part, const List& list,
-                     std::size_t accumulate_scratch) {
-  constexpr std::size_t kLine = 64;
-  std::size_t most =
-      std::max(accumulate_scratch, kernels::split_scratch(exec, part.partition, part.k));
-  if (list.is_variable()) most = std::max(most, part.count * sizeof(float) + kLine);
-  kernels::scratch_of(exec).reserve(most);
-}
-
 /// The passes over the pieces, which choose the list.
 std::span<const AccumulateJob> take_accumulate_jobs(const Exec& exec, const Compressor& compressor,
                                                     const EncodeJob& job, const Owned& owned,
@@ -123,7 +113,7 @@ Chosen choose_elements(const Exec& exec, const Compressor& compressor, const Enc
   List list = take_list(exec, part.k, how.variable_k, in_place);
   Chosen chosen = take_chosen(exec, part);
   const auto jobs = take_accumulate_jobs(exec, compressor, job, out.owned, list);
-  reserve_scratch(exec, part, list, how.accumulate_scratch(exec, jobs));
+  kernels::scratch_of(exec).reserve(part.pass_scratch);
 
   how.accumulate(exec, jobs);
   shorten(exec, list);
@@ -170,7 +160,7 @@ void Compressor::encode(const Exec& exec, const Chooses&, const EncodeJob& job,
                         EncodeResult& out) const {
   take_owned_lists(exec, *this, job.part, out.owned);
   std::optional<kernels::ScratchScope> scope;
-  if (out.opened.empty()) scope.emplace(exec);  // else out.opened views the lists to the end
+  if (out.decoded.empty()) scope.emplace(exec);  // else out.decoded views the lists to the end
   const auto lists = exec.workspace->take<SealList>(job.part.partition.owners());
   const Chosen chosen = choose_elements(exec, *this, job, out);
   if (job.part.partition.owners() > 1) {

@@ -28,15 +28,13 @@ void Compressor::encode(const Exec& exec, const Draws& draws, const EncodeJob& j
   Owned& owned = out.owned;
   owned.results = scratch.take<kernels::SelectResult>(part.pieces.size());
   const std::uint64_t own_k = part.self == Part::kNobody ? 0 : k_of(part.self);
-  const auto own_room = scratch.take<std::uint32_t>(own_k);
-  const auto acc = scratch.take<float>(own_k);
+  const auto [own_room, acc] = scratch.take<std::uint32_t, float>(own_k);
   const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 2);
   std::optional<kernels::ScratchScope> scope;
-  if (out.opened.empty()) scope.emplace(exec);  // else what is opened views positions to the end
+  if (out.decoded.empty()) scope.emplace(exec);  // else what is decoded views positions to the end
   auto room = scratch.take<std::uint32_t>(sent);
   auto missed = scratch.take<float>(codings_.exact() ? 0 : sent);
-  const auto lists = exec.workspace->take<SealList>(owners);
-  const auto drawings = exec.workspace->take<kernels::DecodeJob>(owners);
+  const auto [lists, drawings] = exec.workspace->take<SealList, kernels::DecodeJob>(owners);
   accumulate(exec, job, {}, owned.results);
 
   const kernels::Stopwatch watch(job.encode_seconds);

@@ -3,6 +3,7 @@
 #include "compress/lists.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/together.hpp"
@@ -15,9 +16,11 @@ namespace winnow::compress {
 
 List take_list(const Exec& exec, std::uint64_t most, bool variable_k, std::span<float> place) {
   Workspace& scratch = kernels::scratch_of(exec);
-  return {.index = scratch.take<std::uint32_t>(most),
-          .value = place.empty() ? scratch.take<float>(most) : place,
-          .size = variable_k ? kernels::take_zeros<std::uint64_t>(exec, 1).data() : nullptr};
+  std::uint64_t* const size =
+      variable_k ? kernels::take_zeros<std::uint64_t>(exec, 1).data() : nullptr;
+  if (!place.empty()) return {scratch.take<std::uint32_t>(most), place, size};
+  const auto [index, value] = scratch.take<std::uint32_t, float>(most);
+  return {index, value, size};
 }
 
 void shorten(const Exec& exec, List& list) {
@@ -34,10 +37,8 @@ std::size_t list_room(std::size_t count, std::size_t k) {
 
 kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece& piece,
                                  std::size_t listed, std::uint64_t most) {
-  Workspace& scratch = kernels::scratch_of(exec);
   kernels::OwnUnits own{.partition = &part.partition, .self = part.self, .base = piece.base};
-  own.index = scratch.take<std::uint32_t>(listed);
-  own.value = scratch.take<float>(listed);
+  std::tie(own.index, own.value) = kernels::scratch_of(exec).take<std::uint32_t, float>(listed);
   return {.own = own,
           .residual = piece.residual(),
           .begin = piece.own_begin,
@@ -93,7 +94,7 @@ MessageView seal_values(const Exec& exec, const Codings& codings, const SealList
 
 void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed) {
   out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
-  if (!out.opened.empty()) out.opened[owner] = sealed;
+  if (!out.decoded.empty()) out.decoded[owner] = sealed;
 }
 
 void keep_missed(const Exec& exec, const Codings& codings, const Part& part, const Owned& owned,

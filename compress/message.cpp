@@ -9,6 +9,7 @@
 #include <winnow/error.hpp>
 
 #include "compress/message_shape.hpp"
+#include "kernels/arithmetic/value_layout.hpp"
 
 namespace winnow::compress {
 
@@ -39,7 +40,7 @@ std::optional<Shape> find_shape(std::uint64_t count, std::uint64_t k, const Codi
   const std::optional<std::uint64_t> index_bytes = coding->bytes(count, k);
   if (!index_bytes) return std::nullopt;
   const bool has_values = codings.value.coding != nullptr;
-  return Shape{coding, *index_bytes, has_values ? kernels::value_bytes(codings.value, k) : 0};
+  return Shape{coding, *index_bytes, has_values ? kernels::ValueLayout(codings.value, k).bytes : 0};
 }
 
 Shape shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings) {
@@ -110,15 +111,6 @@ MessageLayout lay_out(const Shape& shape, std::span<std::byte> message) {
                      std::to_string(message.size()));
   const auto parts = message.subspan(sizeof(Header));
   return {parts.first(shape.index_bytes), parts.subspan(shape.index_bytes)};
-}
-
-kernels::RandomKey Codings::drawing_key(const Header& header,
-                                        const kernels::CallStatus* status) const {
-  constexpr std::uint64_t kDrawing = 0x6b6d6f646e6172;  // "randomk"
-  return {.seed = kDrawing + seed,
-          .call = header.call,
-          .stage = header.part,
-          .device_call = status == nullptr ? nullptr : &status->call};
 }
 
 Header complete(Header header, const Shape& shape, const Codings& codings) {

@@ -60,7 +60,7 @@ struct Codings {
   std::uint64_t seed = 0;              ///< Options::seed, for positions that all ranks draw
 
   /// Whether values arrive as they were.
-  bool exact() const { return value.coding == &kernels::value_codings().front(); }
+  bool exact() const { return value.coding != nullptr && value.coding->bits == 32; }
   /// Whether all ranks draw the positions.
   bool drawn() const { return index != nullptr && index->drawn; }
   /// The codings of a message that only carries positions.
@@ -68,7 +68,13 @@ struct Codings {
   /// The key by which all ranks draw the positions of a message in kSeededCoding: the same for all
   /// messages of a part in one call. The call's number is the header's, or the one in `status` if
   /// that is not null.
-  kernels::RandomKey drawing_key(const Header& header, const kernels::CallStatus* status) const;
+  kernels::RandomKey drawing_key(const Header& header, const kernels::CallStatus* status) const {
+    constexpr std::uint64_t kDrawing = 0x6b6d6f646e6172;  // "randomk"
+    return {.seed = kDrawing + seed,
+            .call = header.call,
+            .stage = header.part,
+            .device_call = status == nullptr ? nullptr : &status->call};
+  }
 };
 
 /// How long the parts of a message are, which (count, k) and its codings determine. A plan has
@@ -96,11 +102,11 @@ struct Expected {
   Expected(const Header& expected, std::optional<Shape> known = std::nullopt)
       : header(expected), shape(known), least_k(expected.k), room_k(expected.k) {}
   /// Any number from 0 to header.k.
-  static Expected at_most(const Header& header) { return told(header, header.k, 0, std::nullopt); }
+  static Expected at_most(const Header& header) { return up_to(header, header.k, 0, std::nullopt); }
   /// Exactly k elements, a count that the sender has sent before, in a message of this shape; in
   /// other calls it may be up to header.k.
-  static Expected told(const Header& header, std::uint64_t k, const Shape& shape) {
-    return told(header, k, k, shape);
+  static Expected exactly(const Header& header, std::uint64_t k, const Shape& shape) {
+    return up_to(header, k, k, shape);
   }
 
   Header header;
@@ -110,8 +116,8 @@ struct Expected {
   bool varies = false;         ///< from call to call
 
  private:
-  static Expected told(const Header& header, std::uint64_t most, std::uint64_t least,
-                       std::optional<Shape> shape) {
+  static Expected up_to(const Header& header, std::uint64_t most, std::uint64_t least,
+                        std::optional<Shape> shape) {
     Expected expected(header, shape);
     expected.header.k = most;
     expected.least_k = least;
@@ -120,7 +126,7 @@ struct Expected {
   }
 };
 
-/// A message that was found sound, opened: views of its bytes, and of indices decoded in scratch.
+/// A message that was found sound: views of its bytes, and of indices decoded in scratch.
 struct MessageView {
   Header header;
   kernels::Term term = {};  ///< what it adds to a sum: without indices if k == count, and without
@@ -175,8 +181,8 @@ MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
                  const Codings& codings = {}, const kernels::PoisonSources& poison = {},
                  kernels::CallStatus* status = nullptr);
 
-/// A message that arrived, or this rank's own, to be opened.
-struct Incoming {
+/// A message that arrived, or this rank's own, to be decoded.
+struct ReceivedMessage {
   std::span<const std::byte> message;
   Expected expected;
   int sender;
@@ -192,7 +198,7 @@ struct Incoming {
 /// With `call`, reads and throws nothing unless a k is unknown: the status names the call, whatever
 /// the expected headers say, and collects flags and errors; it alone says whether the views may be
 /// read.
-std::uint16_t decode_all(const Exec& exec, std::span<const Incoming> incoming,
+std::uint16_t decode_all(const Exec& exec, std::span<const ReceivedMessage> incoming,
                          const Codings& codings, std::span<MessageView> views,
                          kernels::CallStatus* call = nullptr);
 

@@ -127,6 +127,7 @@ struct Part {
   std::vector<std::uint64_t> owner_k = {};   ///< what each owner keeps of its sums
   std::vector<std::uint64_t> most_for = {};  ///< the most that any rank can send each owner
   PartShapes shapes = {};
+  std::size_t pass_scratch = 0;  ///< the most bytes of scratch that a pass takes: see plan_scratch
 
   /// The most positions of a piece that any one owner has.
   std::uint64_t most_owned(const Piece& piece) const {

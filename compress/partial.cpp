@@ -110,8 +110,7 @@ Union Compressor::merge(const Exec& exec, const Header& header, const MessageVie
   }
   // Two lists are merged before it is known how long their union is.
   const std::uint64_t room = header.k < count ? header.k : 2 * count;
-  both.index = scratch.take<std::uint32_t>(room);
-  both.value = scratch.take<float>(room);
+  std::tie(both.index, both.value) = scratch.take<std::uint32_t, float>(room);
   both.all = scratch.take<float>(header.k < count ? 0 : count);
   const auto size = kernels::take_zeros<std::uint64_t>(exec, 1);
   // A later call may merge: that takes decoded values, and 8 bytes for each 2048 places.

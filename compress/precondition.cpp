@@ -82,14 +82,11 @@ void Preconditioner::make_state(const Exec& exec, ParameterState& parameter) con
   parameter.counted = 0;
 }
 
-void Preconditioner::begin(ParameterState& parameter) const {
-  if (has_moments()) ++parameter.counted;
-}
-
-kernels::Precondition Preconditioner::of(const Piece& piece, float given, bool has_residual) const {
+kernels::Precondition Preconditioner::change(const Piece& piece, float given,
+                                             bool has_residual) const {
   // An infinite one would make sums infinite, and some NaN, as the schedule has it.
   const float rate = std::isfinite(given) ? given : std::numeric_limits<float>::quiet_NaN();
-  if (!has_moments()) return {.kind = leaves(rate) ? Kind::none : Kind::rate, .rate = rate};
+  if (!has_moments()) return {.kind = Kind::rate, .rate = rate};
   ParameterState& parameter = *piece.parameter;
   kernels::Precondition by{.kind = kind_, .moment = parameter.moment.span().data() + piece.offset};
   if (kind_ == Kind::second_moment) {

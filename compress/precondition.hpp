@@ -27,15 +27,21 @@ class Preconditioner {
   /// Allocates a parameter's moment, if it takes one and has none.
   void make_state(const Exec& exec, ParameterState& parameter) const;
   /// Begins a call, whose gradient is one more that the parameter's moment counts.
-  void begin(ParameterState& parameter) const;
+  void begin(ParameterState& parameter) const {
+    if (has_moments()) ++parameter.counted;
+  }
   /// The transformation of the elements of a piece. Where `has_residual` says that what is not sent
   /// of the piece waits on this rank, momentum may be masked.
-  kernels::Precondition of(const Piece& piece, float given, bool has_residual) const;
+  kernels::Precondition of(const Piece& piece, float given, bool has_residual) const {
+    return leaves(given) ? kernels::Precondition() : change(piece, given, has_residual);
+  }
   /// Makes what `of` did, once more in the same call, of elements that were read again.
   void repeat(const Exec& exec, const Piece& piece, float rate) const;
 
  private:
   using Kind = kernels::Precondition::Kind;
+
+  kernels::Precondition change(const Piece& piece, float given, bool has_residual) const;
 
   Kind kind_ = Kind::none;
   double decay_ = 0;  ///< B2 or M

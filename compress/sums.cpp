@@ -57,9 +57,7 @@ kernels::SumLists take_touched(const Exec& exec, const Part& part, OwnedLists& o
     runs[count++] = {.begin = end, .count = &own.touched_counts[i]};
     end += own.listed[i].most;
   }
-  Workspace& scratch = kernels::scratch_of(exec);
-  const auto touched = scratch.take<std::uint32_t>(end);
-  const auto sum = scratch.take<float>(end);
+  const auto [touched, sum] = kernels::scratch_of(exec).take<std::uint32_t, float>(end);
   own.touched = {touched, sum};
   own.touched_runs = kernels::place(exec, std::span<const kernels::ListRun>(runs.first(count)));
   return {.index = {}, .value = {}, .touched = touched, .sum = sum};
@@ -117,7 +115,7 @@ SealList choose_sums(const Exec& exec, const Compressor& compressor, const Encod
   const kernels::ScratchScope scope(exec);
   const kernels::PlacedTerms terms = place_lists(exec, compressor, part, contributions);
   const auto jobs = take_sums_jobs(exec, part, owned, terms, list, room);
-  kernels::scratch_of(exec).reserve(how.select_sums_scratch(exec, jobs));
+  kernels::scratch_of(exec).reserve(part.pass_scratch);
   const kernels::Stopwatch watch(job.add_seconds);
   how.select_sums(exec, jobs);
   shorten(exec, list);

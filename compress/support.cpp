@@ -3,6 +3,7 @@
 // Supports on which ranks agree before values travel.
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <winnow/error.hpp>
 
 #include "compress/lists.hpp"
@@ -46,9 +47,8 @@ SumsJobs take_sums_jobs(const Exec& exec, const Compressor& compressor, const Pa
   const std::size_t pieces = part.pieces.size();
   const kernels::PlacedTerms terms = no_terms(exec, part.partition.owners());
   const auto touched_counts = kernels::scratch_of(exec).take<std::uint64_t>(pieces);
-  const SumsJobs picks{.jobs = exec.workspace->take<SumsJob>(pieces),
-                       .of_turn = {},
-                       .own = exec.workspace->take<kernels::OwnedSums>(pieces)};
+  SumsJobs picks = {};
+  std::tie(picks.jobs, picks.own) = exec.workspace->take<SumsJob, kernels::OwnedSums>(pieces);
   for (std::size_t i = 0; i < pieces; ++i) {
     const Piece& piece = part.pieces[i];
     const std::size_t most = part.most_owned(piece), most_k = compressor.kept(most);
@@ -100,7 +100,7 @@ void accumulate(const Exec& exec, const EncodeJob& job, std::span<const kernels:
     jobs[i].spans.precondition = piece.precondition;
     if (!own.empty()) jobs[i].spans.own = own[i].own;
   }
-  kernels::scratch_of(exec).reserve(kernels::feedback_select_scratch(exec, jobs));
+  kernels::scratch_of(exec).reserve(job.part.pass_scratch);
   kernels::feedback_select(exec, jobs);
   for (const Piece& piece : job.part.pieces) piece.state->mark_dirty();
 }
@@ -112,16 +112,12 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   const kernels::ScratchScope scope(exec);
   // Room for what any owner picks: which one this rank is changes from call to call.
   const std::uint64_t most = keeps_all() ? 0 : std::ranges::max(part.owner_k);
-  const auto index_room = scratch.take<std::uint32_t>(most);
-  const auto value_room = scratch.take<float>(most);
+  const auto [index_room, value_room] = scratch.take<std::uint32_t, float>(most);
   const auto index = index_room.first(std::min(most, part.owner_k[part.self]));
   const auto results = scratch.take<SelectResult>(2 * part.pieces.size());
   SumsJobs picks = {};
   const Chooses* const how = chooses();
-  if (how != nullptr) {
-    picks = take_sums_jobs(exec, *this, part, index_room, value_room);
-    scratch.reserve(how->select_sums_scratch(exec, picks.jobs));
-  }
+  if (how != nullptr) picks = take_sums_jobs(exec, *this, part, index_room, value_room);
   accumulate(exec, job, picks.own, results);
   if (how != nullptr) {
     cut_to_turn(part, results, picks, index, value_room.first(index.size()));

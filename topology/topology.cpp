@@ -87,11 +87,9 @@ Topology Topology::from_nodes(std::span<const int> node_of_rank) {
   return topology;
 }
 
-int Topology::node_of(int rank) const {
-  WINNOW_EXPECTS(rank >= 0 && rank < ranks(), "rank " + std::to_string(rank) +
-                                                  " is not one of the " + std::to_string(ranks()) +
-                                                  " of topology " + to_string());
-  return node_[static_cast<std::size_t>(rank)];
+void Topology::refuse_rank(int rank) const {
+  fail_usage("rank " + std::to_string(rank) + " is not one of the " + std::to_string(ranks()) +
+             " of topology " + to_string());
 }
 
 int Topology::local_rank(int rank) const {

@@ -13,16 +13,16 @@ namespace {
 
 using compress::Header;
 
-/// Calls use(owner, message) with each of this rank's own messages, opened. Messages that are open
+/// Calls use(owner, message) with each of this rank's own messages, decoded. Messages that are open
 /// already share launches.
 template <class Use>
 void decode_own(const Exchange& exchange, const Encoded& own, const Exec& exec, const Use& use) {
   const compress::Part& part = exchange.part;
   const bool partitioned = part.self != compress::Part::kNobody;
-  if (!own.opened.empty()) {
+  if (!own.decoded.empty()) {
     kernels::together(exec, [&] {
       for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
-        if (owner != part.self) use(owner, own.opened[owner]);
+        if (owner != part.self) use(owner, own.decoded[owner]);
       }
     });
     return;

@@ -425,6 +425,11 @@ void make_states(const Exec& exec, Bucket& bucket, const compress::Preconditione
       shard.bounds = compress::make_bounds(exec, shard.states);
     }
   }
+  for (BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+    std::vector<Shard>& shards = part.shards.of_rail;
+    if (shards.empty()) compress::plan_scratch(exec, *bucket.compressor, part.part);
+    for (Shard& shard : shards) compress::plan_scratch(exec, *bucket.compressor, shard.part);
+  }
 }
 
 void view(Bucket& bucket, std::span<const Segment> segments) {

@@ -1,8 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <string>
-#include <winnow/error.hpp>
+#include <tuple>
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
@@ -25,9 +24,9 @@ class Balanced {
         workspace_(*exchange.exec.workspace),
         part_(exchange.part),
         ranks_(static_cast<std::size_t>(exchange.wire.world.size())),
-        self_(static_cast<std::size_t>(exchange.wire.world.rank())),
-        received_(workspace_.take<std::uint64_t>(ranks_)),
-        views_(workspace_.take<MessageView>(ranks_)) {
+        self_(static_cast<std::size_t>(exchange.wire.world.rank())) {
+    std::tie(received_, incoming_, views_) =
+        workspace_.take<std::uint64_t, compress::ReceivedMessage, MessageView>(ranks_);
     const auto most_bytes = [this](std::uint32_t owner) {
       return part_.shapes.gradients[owner].bytes();
     };
@@ -54,8 +53,7 @@ class Balanced {
   /// Takes the counts that have arrived, and cuts receive buffers to them.
   void take_counts(const Counts& counts) {
     std::ranges::copy(counts.own<std::uint32_t>(0), chosen().begin.begin());
-    counts_ = workspace_.take<std::uint64_t>(ranks_);
-    shapes_ = workspace_.take<compress::Shape>(ranks_);
+    std::tie(counts_, shapes_) = workspace_.take<std::uint64_t, compress::Shape>(ranks_);
     for (std::size_t step = 1; step < ranks_; ++step) {
       const std::size_t from = (self_ + ranks_ - step) % ranks_;
       counts_[from] = counts.theirs()[step - 1];
@@ -100,19 +98,18 @@ class Balanced {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::sum;
-    const auto incoming = workspace_.take<compress::Incoming>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
-      incoming[owner] = {sums_[owner].first(received_[owner]),
-                         exchange_.compressor.expect(expected, part_.shapes.sums[owner]),
-                         exchange_.wire.name_of(owner)};
+      incoming_[owner] = {sums_[owner].first(received_[owner]),
+                          exchange_.compressor.expect(expected, part_.shapes.sums[owner]),
+                          exchange_.wire.name_of(owner)};
     }
     const std::uint16_t flags =
-        exchange_.compressor.decode_all(exchange_.exec, incoming, views_, exchange_.course.status);
+        exchange_.compressor.decode_all(exchange_.exec, incoming_, views_, exchange_.course.status);
     exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
     exchange_.result.outcome = OwnerSums{views_};
-    compress::name_codings(views_[self_].header, exchange_.wire.stats.coding);
+    name_codings(exchange_, views_[self_].header);
   }
 
  private:
@@ -122,7 +119,8 @@ class Balanced {
   /// The expected contribution of a sender. `most`: its header, with the most elements that it may
   /// have.
   compress::Expected expect(const Header& most, std::size_t sender) const {
-    if (!counts_.empty()) return compress::Expected::told(most, counts_[sender], shapes_[sender]);
+    if (!counts_.empty())
+      return compress::Expected::exactly(most, counts_[sender], shapes_[sender]);
     if (has_open_size(exchange_, most.kind)) return compress::Expected::at_most(most);
     return {most, part_.shapes.gradients[self()]};
   }
@@ -133,7 +131,7 @@ class Balanced {
     Header expected = part_.of_owner(exchange_.header, self());
     expected.kind = Header::Kind::contribution;
     expected.k = part_.most_for[self()];
-    const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
+    const auto incoming = incoming_.first(ranks_ - 1);
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       const std::size_t sender = i < self_ ? i : i + 1;
       incoming[i] = {contributions_[sender].first(received_[sender]), expect(expected, sender),
@@ -174,6 +172,7 @@ class Balanced {
   const compress::Part& part_;
   std::size_t ranks_, self_;
   std::span<std::uint64_t> received_;
+  std::span<compress::ReceivedMessage> incoming_;
   std::span<MessageView> views_;
   std::span<std::span<std::byte>> own_;                   // messages by owner
   std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender

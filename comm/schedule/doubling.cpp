@@ -109,13 +109,13 @@ class Doubling {
     own[0] = take_buffer_for(1);
     encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
-    const auto opened = std::get<Encoded>(exchange_.undo).opened;
-    sum_ = opened.empty() ? compressor_.decode(exchange_.exec, own[0],
-                                               compressor_.expect(exchange_.header, longest(1)),
-                                               name_of(self_))
-                          : opened[0];
+    const auto decoded = std::get<Encoded>(exchange_.undo).decoded;
+    sum_ = decoded.empty() ? compressor_.decode(exchange_.exec, own[0],
+                                                compressor_.expect(exchange_.header, longest(1)),
+                                                name_of(self_))
+                           : decoded[0];
     ranks_in_sum_ = 1;
-    compress::name_codings(sum_.header, exchange_.wire.stats.coding);
+    name_codings(exchange_, sum_.header);
   }
 
   /// Whether a round begins with one in which ranks tell each other how many elements sums have.
@@ -143,7 +143,7 @@ class Doubling {
       finalize(counts.own<std::uint64_t>(0).front());
     }
     if (counts.theirs().empty()) return;
-    told_ = expect_told(exchange_, header_of(round.receives), counts.theirs().front());
+    expected_ = expect_counted(exchange_, header_of(round.receives), counts.theirs().front());
   }
 
   /// Enqueues a round: sends this rank's sum so far, and receives the sums of others.
@@ -235,7 +235,7 @@ class Doubling {
   }
   Expected expected(int ranks) const {
     if (!has_open_size(ranks)) return {header_of(ranks), longest(ranks)};
-    return counts_ ? told_ : Expected::at_most(header_of(ranks));
+    return counts_ ? expected_ : Expected::at_most(header_of(ranks));
   }
   /// The longest message with the sum of so many ranks.
   const compress::Shape& longest(int ranks) const {
@@ -246,8 +246,8 @@ class Doubling {
     return take_buffer(exchange_, longest(ranks).bytes());
   }
   MessageView decode() const {
-    const compress::Incoming incoming{receipt_.buffer.first(receipt_.bytes), receipt_.expected,
-                                      name_of(receipt_.peer)};
+    const compress::ReceivedMessage incoming{receipt_.buffer.first(receipt_.bytes),
+                                             receipt_.expected, name_of(receipt_.peer)};
     MessageView view;
     (void)compressor_.decode_all(exchange_.exec, {&incoming, 1}, {&view, 1},
                                  exchange_.course.status);
@@ -264,7 +264,7 @@ class Doubling {
   MessageView sum_ = {};
   compress::Union union_ = {};  ///< what the sum will be when its length is known
   int ranks_in_sum_ = 0;
-  Expected told_ = Header();  ///< the next sum that comes
+  Expected expected_ = Header();  ///< the next sum that comes
   Receipt receipt_{.buffer = {}, .expected = Header(), .peer = 0};
 };
 

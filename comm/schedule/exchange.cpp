@@ -41,20 +41,20 @@ bool needs_counts(const Exchange& exchange, Header::Kind kind) {
   return has_open_size(exchange, kind) && !exchange.wire.world.sizes_travel();
 }
 
-compress::Expected expect_told(const Exchange& exchange, const Header& most,
-                               std::uint64_t elements) {
+compress::Expected expect_counted(const Exchange& exchange, const Header& most,
+                                  std::uint64_t elements) {
   const compress::Codings& codings = exchange.compressor.codings();
   if (most.kind != Header::Kind::partial) {
     const std::uint64_t k = compress::shortest_k(most.count, elements, codings);
-    return compress::Expected::told(most, k, compress::shape_of(most.count, k, codings));
+    return compress::Expected::exactly(most, k, compress::shape_of(most.count, k, codings));
   }
   const auto [k, shape] = compress::shortest_partial(most.count, elements, codings);
-  return compress::Expected::told(most, k, shape);
+  return compress::Expected::exactly(most, k, shape);
 }
 
 void send(Exchange& exchange, std::span<const std::byte> message, int peer) {
-  exchange.wire.world.send(message, peer);
   count_sent(exchange, peer, message.size());
+  exchange.wire.world.send(message, peer);
 }
 
 namespace {
@@ -75,13 +75,13 @@ compress::EncodeResult result_of(const Exchange& exchange,
   compress::EncodeResult out{.messages = messages, .owned = exchange.owned};
   if (exchange.course.status !=
       nullptr) {  // to put them back, nobody opens them and waits for the device
-    out.opened = exchange.exec.workspace->take<compress::MessageView>(messages.size());
+    out.decoded = exchange.exec.workspace->take<compress::MessageView>(messages.size());
   }
   return out;
 }
 
 void keep_messages(Exchange& exchange, const compress::EncodeResult& out) {
-  exchange.undo = Encoded{.messages = out.messages, .opened = out.opened};
+  exchange.undo = Encoded{.messages = out.messages, .decoded = out.decoded};
   exchange.owned = out.owned;
 }
 
@@ -170,14 +170,12 @@ void cut_to(const Exchange& exchange, const Counts& bytes, std::span<std::span<s
 }
 
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
-  constexpr std::size_t kSlotAlignment = 64;  // of each: a cache line; NCCL is slow below 16
   const auto ranks = static_cast<std::size_t>(exchange.wire.world.size());
-  const std::size_t slot_bytes =
-      (message_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  const std::span<std::byte> memory = take_buffer(exchange, ranks * slot_bytes);
+  const std::size_t step = slot_bytes(message_bytes);
+  const std::span<std::byte> memory = take_buffer(exchange, ranks * step);
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    messages[rank] = memory.subspan(rank * slot_bytes, message_bytes);
+    messages[rank] = memory.subspan(rank * step, message_bytes);
   }
   return {memory, message_bytes, messages};
 }
@@ -185,10 +183,10 @@ Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
 void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received) {
   const Stopwatch watch(exchange.wire.stats.exchange_seconds);
   Transport& world = exchange.wire.world;
-  world.enqueue_all_gather(slots.memory, slots.message_bytes, received);
   for (int peer = 0; peer < world.size(); ++peer) {
     if (peer != world.rank()) count_sent(exchange, peer, slots.message_bytes);
   }
+  world.enqueue_all_gather(slots.memory, slots.message_bytes, received);
 }
 
 }  // namespace winnow::comm

@@ -84,10 +84,10 @@ struct Accumulated {
 struct Selected {
   compress::Chosen chosen;
 };
-/// Messages by owner, and the same if they are open. Positions of this rank are in Exchange::owned.
+/// Messages by owner, perhaps also decoded. Positions of this rank are in Exchange::owned.
 struct Encoded {
   std::span<const std::span<std::byte>> messages;
-  std::span<const compress::MessageView> opened;
+  std::span<const compress::MessageView> decoded;
 };
 using Undo = std::variant<Untouched, ResidualsChanged, Overwritten, Accumulated, Selected, Encoded>;
 
@@ -149,8 +149,15 @@ bool has_open_size(const Exchange& exchange, compress::Header::Kind kind);
 bool needs_counts(const Exchange& exchange, compress::Header::Kind kind);
 /// The expectation of a message whose number of elements was exchanged before. `most`: its header,
 /// with the most that it may carry.
-compress::Expected expect_told(const Exchange& exchange, const compress::Header& most,
-                               std::uint64_t elements);
+compress::Expected expect_counted(const Exchange& exchange, const compress::Header& most,
+                                  std::uint64_t elements);
+
+/// Names the codings of a message in Stats::coding, if the gradient and not the plan decides them.
+inline void name_codings(Exchange& exchange, const compress::Header& header) {
+  if (exchange.compressor.variable_k()) {
+    compress::name_codings(header, exchange.wire.stats.coding);
+  }
+}
 
 /// Enqueues a message to `peer` of Wire::world, and counts it.
 void send(Exchange& exchange, std::span<const std::byte> message, int peer);
@@ -163,13 +170,22 @@ inline std::span<std::byte> take_buffer(const Exchange& exchange, std::size_t by
   return kernels::scratch_of(exchange.exec).take<std::byte>(bytes);
 }
 
+/// Bytes from one of several buffers to the next: whole cache lines, and NCCL is slow below 16.
+constexpr std::size_t slot_bytes(std::size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
 /// A buffer of bytes(rank) bytes for each rank.
 template <class Bytes>
 std::span<std::span<std::byte>> take_buffers(const Exchange& exchange, const Bytes& bytes) {
   const auto ranks = static_cast<std::uint32_t>(exchange.wire.world.size());
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
+  std::size_t all = 0;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) all += slot_bytes(bytes(rank));
+  std::span<std::byte> memory = take_buffer(exchange, all);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    messages[rank] = take_buffer(exchange, bytes(rank));
+    messages[rank] = memory.first(bytes(rank));
+    memory = memory.subspan(slot_bytes(bytes(rank)));
   }
   return messages;
 }
@@ -183,7 +199,7 @@ struct Slots {
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes);
 
 /// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
-/// Encoded, in a stream-ordered call with the opened ones.
+/// Encoded, in a stream-ordered call also decoded.
 void encode_gradient(Exchange& exchange, compress::Header::Kind kind,
                      std::span<std::span<std::byte>> messages);
 /// Encode a gradient in two halves: Compressor::choose, which leaves Selected, and encode_chosen.

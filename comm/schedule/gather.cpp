@@ -24,7 +24,7 @@ double pass_bytes(const CostShape& shape) {
 }
 
 /// Decodes all messages but the own one, which encode has decoded.
-void decode_others(Exchange& exchange, std::span<compress::Incoming> incoming,
+void decode_others(Exchange& exchange, std::span<compress::ReceivedMessage> incoming,
                    std::size_t self_rank, std::span<compress::MessageView> views) {
   const auto self = static_cast<std::ptrdiff_t>(self_rank);
   std::copy(incoming.begin() + self + 1, incoming.end(), incoming.begin() + self);
@@ -53,10 +53,10 @@ Rounds run(Exchange& exchange) {
   const compress::Shape& shape = part.shapes.gradients.front();
   const Slots slots = take_slots(exchange, shape.bytes());
   const auto messages = slots.messages;
-  const auto views = workspace.take<compress::MessageView>(ranks);
+  const auto [views, received, incoming] =
+      workspace.take<compress::MessageView, std::uint64_t, compress::ReceivedMessage>(ranks);
   const bool stream_ordered = exchange.course.status != nullptr;
   encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1));
-  const auto received = workspace.take<std::uint64_t>(ranks);
   if (needs_counts(exchange, Header::Kind::gradient)) {
     Counts bytes = count_bytes(exchange, messages);
     co_await exchange_counts(bytes);
@@ -70,22 +70,21 @@ Rounds run(Exchange& exchange) {
   co_await world.start(exchange.exec);
 
   const Stopwatch watch(exchange.wire.stats.add_seconds);
-  const auto incoming = workspace.take<compress::Incoming>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
     incoming[sender] = {messages[sender].first(received[sender]),
                         exchange.compressor.expect(exchange.header, shape),
                         exchange.wire.name_of(sender)};
   }
   if (stream_ordered) {
-    views[self] = std::get<Encoded>(exchange.undo).opened.front();
+    views[self] = std::get<Encoded>(exchange.undo).decoded.front();
     decode_others(exchange, incoming, self, views);
   } else {
     const std::uint16_t flags = exchange.compressor.decode_all(exchange.exec, incoming, views);
     exchange.result.poisoned |= (flags & Header::kPoison) != 0;
   }
   exchange.result.outcome = Terms{views};
-  std::get<Encoded>(exchange.undo).opened = views.subspan(self, 1);
-  compress::name_codings(views[self].header, exchange.wire.stats.coding);
+  std::get<Encoded>(exchange.undo).decoded = views.subspan(self, 1);
+  name_codings(exchange, views[self].header);
 }
 
 }  // namespace

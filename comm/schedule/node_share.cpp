@@ -11,8 +11,8 @@ namespace winnow::comm {
 
 using compress::Expected;
 using compress::Header;
-using compress::Incoming;
 using compress::MessageView;
+using compress::ReceivedMessage;
 using kernels::Stopwatch;
 
 NodeShare::NodeShare(const NodePart& node, std::span<Exchange> inner)
@@ -158,7 +158,7 @@ Expected NodeShare::expected(std::size_t rail, std::uint32_t sender) const {
   const Header header = header_of_outcome(rail, sender);
   if (!has_open_size(exchange_, header.kind)) return {header, shape_of_outcome(rail, sender)};
   if (counts_.empty() || header.kind != Header::Kind::partial) return Expected::at_most(header);
-  return expect_told(exchange_, header, count_of(rail, sender));
+  return expect_counted(exchange_, header, count_of(rail, sender));
 }
 
 /// The size of that message in bytes; the largest possible size if it is not known.
@@ -208,8 +208,8 @@ std::span<std::byte> NodeShare::take_outcome_buffer(std::size_t rail, std::uint3
 /// Decodes what the servers on this node sent of their shards.
 void NodeShare::open_outcomes() {
   const std::size_t most = node_.shards.size() * outcomes();
-  const auto incoming = workspace().take<Incoming>(most);
-  const auto opened = workspace().take<MessageView>(most);
+  const auto incoming = workspace().take<ReceivedMessage>(most);
+  const auto decoded = workspace().take<MessageView>(most);
   std::size_t count = 0;
   for (std::size_t rail = 0; rail < node_.shards.size(); ++rail) {
     for (std::uint32_t sender = 0; !node_.serves(rail) && sender < outcomes(); ++sender) {
@@ -218,9 +218,9 @@ void NodeShare::open_outcomes() {
     }
   }
   const std::uint16_t flags = exchange_.compressor.decode_all(
-      exchange_.exec, incoming.first(count), opened.first(count), exchange_.course.status);
+      exchange_.exec, incoming.first(count), decoded.first(count), exchange_.course.status);
   exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
-  auto next = opened.begin();
+  auto next = decoded.begin();
   for (std::size_t rail = 0; rail < node_.shards.size(); ++rail) {
     if (node_.serves(rail)) continue;
     for (MessageView& view : messages_[rail]) view = *next++;

@@ -15,9 +15,9 @@
 namespace winnow::comm {
 
 using compress::Header;
-using compress::Incoming;
 using compress::MessageView;
 using compress::Piece;
+using compress::ReceivedMessage;
 using kernels::Stopwatch;
 
 /// Takes one block of memory: first for the node's gradients of the shards that this rank serves.
@@ -171,7 +171,7 @@ void NodeSum::expect_all_whole() const {
 /// Decodes the headers of the gradients that came, which must be of the same call.
 void NodeSum::open_headers() const {
   const std::size_t most = node_.shards.size() * node_.locals.size();
-  const auto incoming = workspace().take<Incoming>(most);
+  const auto incoming = workspace().take<ReceivedMessage>(most);
   std::size_t count = 0;
   for (std::size_t rail = 0; rail < node_.shards.size(); ++rail) {
     for (std::size_t sender = 0; node_.serves(rail) && sender < node_.locals.size(); ++sender) {

@@ -18,10 +18,10 @@ namespace winnow::comm {
 namespace {
 
 using compress::Header;
-using compress::Incoming;
 using compress::MessageView;
 using compress::Part;
 using compress::Piece;
+using compress::ReceivedMessage;
 using kernels::Stopwatch;
 
 /// A part's residual. Its pieces follow each other in one parameter, by position.
@@ -76,7 +76,7 @@ std::span<MessageView> decode(std::span<Exchange> shards, std::size_t self,
   Exchange& own = shards[self];
   Workspace& workspace = *own.exec.workspace;
   const std::size_t ranks = shards.size();
-  const auto messages = workspace.take<Incoming>(2 * (ranks - 1));
+  const auto messages = workspace.take<ReceivedMessage>(2 * (ranks - 1));
   const auto views = workspace.take<MessageView>(2 * (ranks - 1));
   std::size_t count = 0;
   for (std::size_t sender = 0; sender < ranks; ++sender) {
@@ -92,11 +92,11 @@ std::span<MessageView> decode(std::span<Exchange> shards, std::size_t self,
   }
   const std::uint16_t flags = own.compressor.decode_all(own.exec, messages, views);
   own.result.poisoned = (flags & Header::kPoison) != 0;
-  const auto opened = views.subspan(ranks - 1);
+  const auto decoded = views.subspan(ranks - 1);
   for (std::size_t shard = 0, next = 0; shard < ranks; ++shard) {
-    if (shard != self) std::get<Encoded>(shards[shard].undo).opened = opened.subspan(next++, 1);
+    if (shard != self) std::get<Encoded>(shards[shard].undo).decoded = decoded.subspan(next++, 1);
   }
-  if (!opened.empty()) compress::name_codings(opened.front().header, own.wire.stats.coding);
+  if (!decoded.empty()) name_codings(own, decoded.front().header);
   return views.first(ranks - 1);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <winnow/error.hpp>
 
 #include "comm/schedule/pass_bytes.hpp"
@@ -16,8 +17,8 @@ namespace winnow::comm {
 namespace {
 
 using compress::Header;
-using compress::Incoming;
 using compress::MessageView;
+using compress::ReceivedMessage;
 using compress::Taken;
 using kernels::Stopwatch;
 
@@ -39,9 +40,8 @@ class Shared {
         ranks_(static_cast<std::size_t>(exchange.wire.world.size())),
         self_(static_cast<std::size_t>(exchange.wire.world.rank())),
         most_k_(std::ranges::max(exchange.part.owner_k)),
-        turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_),
-        received_(workspace_.take<std::uint64_t>(ranks_)),
-        supports_(workspace_.take<MessageView>(ranks_)) {
+        turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_) {
+    std::tie(received_, supports_) = workspace_.take<std::uint64_t, MessageView>(ranks_);
     for (const compress::Piece& piece : part_.pieces) ++piece.state->turn;
     compress::become_owner(part_, compressor_, owner_of(self_));
     compress::place_pieces(exchange_.exec, part_, exchange_.owned);
@@ -114,7 +114,6 @@ class Shared {
       exchange_.wire.stats.kept += part_.owner_k[owner];
     }
     exchange_.result.outcome = OwnerSums{supports_};
-    compress::name_codings(part_.shapes.sums[0], codings_, exchange_.wire.stats.coding);
   }
 
  private:
@@ -155,7 +154,7 @@ class Shared {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::support;
-    const auto incoming = workspace_.take<Incoming>(ranks_);
+    const auto incoming = workspace_.take<ReceivedMessage>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       const std::size_t rank = rank_of(owner);
       expected = part_.of_owner(expected, owner);
@@ -171,9 +170,9 @@ class Shared {
 
   /// Takes this rank's values at all supports, and makes messages of them.
   void take_values() {
-    const auto taken = workspace_.take<Taken>(ranks_);
-    const auto coded = workspace_.take<compress::TakenMessage>(codings_.exact() ? 0 : ranks_ - 1);
-    outgoing_ = workspace_.take<std::span<std::byte>>(ranks_);
+    const auto [taken, coded, outgoing] =
+        workspace_.take<Taken, compress::TakenMessage, std::span<std::byte>>(ranks_);
+    outgoing_ = outgoing;
     std::size_t others = 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       const std::uint64_t k = part_.owner_k[owner];
@@ -191,7 +190,7 @@ class Shared {
     compressor_.take(exchange_.exec, job, exchange_.owned, taken);
     taken_ = taken;
     exchange_.undo = Accumulated{taken};  // only now: a failed call puts back what has been taken
-    compressor_.code_taken(exchange_.exec, job, exchange_.owned, coded);
+    compressor_.code_taken(exchange_.exec, job, exchange_.owned, coded.first(others));
   }
 
   /// In a stream-ordered call nobody notices a message that never comes. One without a header must
@@ -213,9 +212,8 @@ class Shared {
   /// Decodes the values that all ranks sent: contributions at this rank's support (none from
   /// itself), or sums at their own supports. Returns the flags of all.
   std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
-    const auto incoming = workspace_.take<Incoming>(ranks_);
-    const auto opened = workspace_.take<MessageView>(ranks_);
-    const auto senders = workspace_.take<std::size_t>(ranks_);
+    const auto [incoming, decoded, senders] =
+        workspace_.take<ReceivedMessage, MessageView, std::size_t>(ranks_);
     const bool of_sums = kind == Header::Kind::sum;
     Header expected = exchange_.header;
     expected.kind = kind;
@@ -239,8 +237,8 @@ class Shared {
       views[rank] = view_of(as_floats(bytes));
     }
     const std::uint16_t flags = compressor_.decode_all(
-        exchange_.exec, incoming.first(count), opened.first(count), exchange_.course.status);
-    for (std::size_t i = 0; i < count; ++i) views[senders[i]] = opened[i];
+        exchange_.exec, incoming.first(count), decoded.first(count), exchange_.course.status);
+    for (std::size_t i = 0; i < count; ++i) views[senders[i]] = decoded[i];
     return flags;
   }
 

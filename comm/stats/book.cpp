@@ -115,7 +115,7 @@ Stats& StatsBook::begin(const Bucket& bucket) {
                 .dense_seconds = bucket.dense_seconds};
   call_.schedule = bucket.schedule;
   call_.reason = bucket.reason;
-  call_.coding.clear();
+  call_.coding = bucket.coding;
   return call_;
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,7 +29,11 @@ class Topology {
   int ranks() const { return static_cast<int>(node_.size()); }
   int nodes() const { return static_cast<int>(members_.size()); }
   int rails() const { return rails_; }
-  int node_of(int rank) const;                   ///< the node of a rank
+  /// The node of a rank.
+  int node_of(int rank) const {
+    if (rank < 0 || rank >= ranks()) refuse_rank(rank);
+    return node_[static_cast<std::size_t>(rank)];
+  }
   int local_rank(int rank) const;                ///< its place among the ranks of its node
   int ranks_on(int node) const;                  ///< how many ranks a node has
   std::span<const int> members(int node) const;  ///< the ranks of a node, ascending
@@ -39,6 +44,8 @@ class Topology {
   friend bool operator==(const Topology&, const Topology&) = default;
 
  private:
+  [[noreturn]] void refuse_rank(int rank) const;
+
   std::vector<int> node_;                  // rank -> node
   std::vector<int> local_;                 // rank -> place on its node
   std::vector<std::vector<int>> members_;  // node -> ranks

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -55,6 +56,21 @@ class Workspace {
     return {reinterpret_cast<T*>(take_bytes(count * sizeof(T))), count};
   }
 
+  /// Spaces for `count` objects of each of several types, taken as one.
+  template <class First, class Second, class... More>
+  std::tuple<std::span<First>, std::span<Second>, std::span<More>...> take(std::size_t count) {
+    std::byte* next = take_bytes(aligned(count * sizeof(First)) + aligned(count * sizeof(Second)) +
+                                 (std::size_t{0} + ... + aligned(count * sizeof(More))));
+    const auto take_next = [&]<class T>(std::type_identity<T>) {
+      static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= 64);
+      auto* const begin =
+          reinterpret_cast<T*>(std::exchange(next, next + aligned(count * sizeof(T))));
+      return std::span<T>(begin, count);
+    };
+    return {take_next(std::type_identity<First>()), take_next(std::type_identity<Second>()),
+            take_next(std::type_identity<More>())...};
+  }
+
   /// At its end, gives back everything taken since its start.
   class Scope {
    public:
@@ -99,6 +115,8 @@ class Workspace {
 
   /// Blocks allocated so far; constant from the second step on.
   std::uint64_t allocations() const noexcept { return allocations_; }
+  /// Pieces of memory taken so far: a call of a bucket takes equally many each time.
+  std::uint64_t takes() const noexcept { return takes_; }
   /// Bytes held.
   std::size_t capacity() const noexcept;
   /// Alignment of everything taken, in bytes.
@@ -112,9 +130,30 @@ class Workspace {
     std::size_t used;
     std::shared_ptr<void> registration = {};
   };
-  std::byte* take_bytes(std::size_t bytes);
-  std::pair<std::size_t, std::size_t> enter();
-  void leave(std::pair<std::size_t, std::size_t> mark) noexcept;
+  std::size_t aligned(std::size_t bytes) const {
+    return (bytes + source_.alignment - 1) / source_.alignment * source_.alignment;
+  }
+  std::byte* take_bytes(std::size_t bytes) {
+    bytes = aligned(bytes);
+    ++takes_;
+    if (current_ == blocks_.size() || blocks_[current_].bytes - blocks_[current_].used < bytes) {
+      find_block(bytes);
+    }
+    Block& block = blocks_[current_];
+    std::byte* const memory = block.memory + block.used;
+    block.used += bytes;
+    return memory;
+  }
+  std::pair<std::size_t, std::size_t> enter() {
+    ++depth_;
+    return {current_, current_ < blocks_.size() ? blocks_[current_].used : 0};
+  }
+  void leave(std::pair<std::size_t, std::size_t> mark) noexcept {
+    current_ = mark.first;
+    if (current_ < blocks_.size()) blocks_[current_].used = mark.second;
+    if (--depth_ == 0 && blocks_.size() > 1 && !source_.is_device) merge_blocks();
+  }
+  void find_block(std::size_t bytes);
   void add_block(std::size_t bytes);
   void merge_blocks() noexcept;
   void release() noexcept;
@@ -125,7 +164,7 @@ class Workspace {
   std::size_t current_ = 0;  // the block that memory is taken from
   int depth_ = 0;            // Scopes open now
   std::vector<std::unique_ptr<Workspace>> lent_;
-  std::uint64_t allocations_ = 0;
+  std::uint64_t allocations_ = 0, takes_ = 0;
   bool abandoned_ = false;
 };
 

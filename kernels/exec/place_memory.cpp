@@ -7,7 +7,6 @@
 
 #include "kernels/cuda/place_memory.hpp"
 #include "kernels/exec/host_memory.hpp"
-#include "kernels/exec/lab_places.hpp"
 #include "kernels/memory_ops.hpp"
 
 namespace winnow::kernels {
@@ -20,13 +19,9 @@ const MemorySource& pinned_memory() {
   return cuda::pinned_memory();
 }
 
-Workspace& scratch_of(const Exec& exec) {
-  const bool on_host = exec.place == Place::host || exec.place == kReferencePlace;
-  Workspace* const workspace = on_host ? exec.workspace : exec.device_workspace;
-  WINNOW_EXPECTS(workspace != nullptr,
-                 "this needs scratch: pass Exec::workspace, or with "
-                 "Place::cuda Exec::device_workspace");
-  return *workspace;
+void refuse_without_scratch() {
+  fail_usage(
+      "this needs scratch: pass Exec::workspace, or with Place::cuda Exec::device_workspace");
 }
 
 bool is_within_reach(Place place, const void* memory) {
@@ -42,20 +37,16 @@ void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> 
   wait(exec);
 }
 
-bool reading_waits(const Exec& exec) {
-  return exec.place == Place::cuda;
-}
-
-void wait(const Exec& exec) {
-  if (reading_waits(exec)) cuda::wait(exec);
+void wait_for_device(const Exec& exec) {
+  cuda::wait(exec);
 }
 
 bool is_idle(const Exec& exec) {
   return exec.place != Place::cuda || cuda::is_idle(exec);
 }
 
-bool is_captured(const Exec& exec) {
-  return exec.place == Place::cuda && cuda::is_captured(exec);
+bool is_captured_by_device(const Exec& exec) {
+  return cuda::is_captured(exec);
 }
 
 StreamMark::~StreamMark() {

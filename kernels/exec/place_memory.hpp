@@ -11,6 +11,7 @@
 #include <winnow/exec.hpp>
 #include <winnow/workspace.hpp>
 
+#include "kernels/exec/lab_places.hpp"
 #include "kernels/memory_ops.hpp"
 
 namespace winnow::kernels {
@@ -23,8 +24,15 @@ const MemorySource& memory_of(Place place);
 /// where Winnow was built without CUDA.
 const MemorySource& pinned_memory();
 
+[[noreturn]] void refuse_without_scratch();
+
 /// The workspace for scratch in the memory of exec.place. UsageError if there is none.
-Workspace& scratch_of(const Exec& exec);
+inline Workspace& scratch_of(const Exec& exec) {
+  const bool on_host = exec.place == Place::host || exec.place == kReferencePlace;
+  Workspace* const workspace = on_host ? exec.workspace : exec.device_workspace;
+  if (workspace == nullptr) refuse_without_scratch();
+  return *workspace;
+}
 
 /// Whether memory is the current device's, or managed. A place of the host reaches everything.
 bool is_within_reach(Place place, const void* memory);
@@ -34,16 +42,26 @@ bool is_within_reach(Place place, const void* memory);
 void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from);
 
 /// Whether work is only enqueued, so that a host which reads what it leaves waits for exec.stream.
-bool reading_waits(const Exec& exec);
+inline bool reading_waits(const Exec& exec) {
+  return exec.place == Place::cuda;
+}
+
+[[gnu::visibility("default")]] void wait_for_device(const Exec& exec);
 
 /// Waits on the host for all that is enqueued on exec.stream of a device.
-[[gnu::visibility("default")]] void wait(const Exec& exec);
+inline void wait(const Exec& exec) {
+  if (reading_waits(exec)) wait_for_device(exec);
+}
 
 /// Whether all of it is done by now; throws what wait throws. Not in a capture.
 bool is_idle(const Exec& exec);
 
+bool is_captured_by_device(const Exec& exec);
+
 /// Whether what is enqueued on exec.stream of a device is captured into a graph.
-bool is_captured(const Exec& exec);
+inline bool is_captured(const Exec& exec) {
+  return exec.place == Place::cuda && is_captured_by_device(exec);
+}
 
 /// A point in the work on a device's stream, for other streams to wait for. Nothing until it is
 /// set.

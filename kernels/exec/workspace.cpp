@@ -71,8 +71,8 @@ bool Workspace::is_foreign(const std::byte* memory) const noexcept {
   return registrar_ && std::ranges::none_of(blocks_, holds);
 }
 
-std::byte* Workspace::take_bytes(std::size_t bytes) {
-  bytes = (bytes + source_.alignment - 1) / source_.alignment * source_.alignment;
+/// Makes a block with so many unused bytes the current one.
+void Workspace::find_block(std::size_t bytes) {
   while (current_ < blocks_.size() && blocks_[current_].bytes - blocks_[current_].used < bytes) {
     if (++current_ < blocks_.size()) blocks_[current_].used = 0;
   }
@@ -81,10 +81,6 @@ std::byte* Workspace::take_bytes(std::size_t bytes) {
     const std::size_t spare = source_.is_device ? 0 : capacity();
     add_block(std::max({bytes, kSmallestBlock, spare}));
   }
-  Block& block = blocks_[current_];
-  std::byte* memory = block.memory + block.used;
-  block.used += bytes;
-  return memory;
 }
 
 std::span<const std::unique_ptr<Workspace>> Workspace::lend(std::size_t count, std::size_t bytes) {
@@ -95,17 +91,6 @@ std::span<const std::unique_ptr<Workspace>> Workspace::lend(std::size_t count, s
     workspace->blocks_.assign(1, {take_bytes(bytes), bytes, 0});
   }
   return lent;
-}
-
-std::pair<std::size_t, std::size_t> Workspace::enter() {
-  ++depth_;
-  return {current_, current_ < blocks_.size() ? blocks_[current_].used : 0};
-}
-
-void Workspace::leave(std::pair<std::size_t, std::size_t> mark) noexcept {
-  current_ = mark.first;
-  if (current_ < blocks_.size()) blocks_[current_].used = mark.second;
-  if (--depth_ == 0 && !source_.is_device) merge_blocks();
 }
 
 void Workspace::compact() {

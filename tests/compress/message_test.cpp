@@ -163,6 +163,22 @@ TEST(Message, TakesTheSameScratchWhateverItCarries) {
   }
 }
 
+// A layout for all of them: the takes of a call do not grow with its ranks.
+TEST(Message, TakesScratchEquallyOftenForAnyNumber) {
+  const Header header = gradient_header(1000, 11);
+  Bytes message = sealed(header, spread(1000, 11), ramp(11));
+  for (const std::size_t messages : {1u, 2u, 7u}) {
+    const std::vector<ReceivedMessage> incoming(messages, {message.span(), header, kSender});
+    std::vector<MessageView> views(messages);
+    Workspace workspace;
+    const Workspace::Scope scope(workspace);
+    (void)decode_all(Exec{.workspace = &workspace}, incoming, {}, views);
+    // How many elements each carries; the checks, their notes and positions; the jobs of one
+    // index coding; statuses and the host's copy of them.
+    EXPECT_EQ(workspace.takes(), 8U) << messages;
+  }
+}
+
 TEST(Message, TheShortestIsNoLongerThanAll) {
   for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 100000u}) {
     for (const auto& codings : {Codings{}, Codings{.index = &kRaw32Coding}, codings_of("int4")}) {
