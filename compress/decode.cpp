@@ -236,26 +236,24 @@ std::span<const kernels::ReceivedMessage> enqueue_checks(
     const bool is_decoded = is_known(headers[i].kind) && headers[i].kind != Header::Kind::agreement;
     if (!fits || !is_decoded) refuse(exec, incoming[i], codings);
   }
-  constexpr std::size_t kNotes = sizeof(std::uint64_t) + 2 * sizeof(std::uint32_t);
-  const auto notes = kernels::take_zeros<std::byte>(exec, count * kNotes);
-  auto* const sums = reinterpret_cast<std::uint64_t*>(notes.data());
-  auto* const refused = reinterpret_cast<std::uint32_t*>(sums + count);
-  const auto listed_in = [](const Header& header) {
-    return header.k == header.count ? std::uint64_t{0} : header.k;
-  };
   const auto room_of = [&](std::size_t i) {  // a list begins at a cache line
     const Expected& expected = incoming[i].expected;
-    return ((expected.varies ? expected.room_k : listed_in(headers[i])) + 15) / 16 * 16;
+    const std::uint64_t listed = headers[i].k == headers[i].count ? 0 : headers[i].k;
+    return ((expected.varies ? expected.room_k : listed) + 15) / 16 * 16;
   };
   std::size_t room = 0, decoding = 0;  // scratch of whatever k and coding messages may have
   for (std::size_t i = 0; i < count; ++i) {
     room += room_of(i);
     if (incoming[i].expected.varies) decoding += kernels::decode_scratch(exec, headers[i].count);
   }
+  constexpr std::size_t kNotes = sizeof(std::uint64_t) + 2 * sizeof(std::uint32_t);
+  const auto notes = kernels::take_zeros<std::byte>(exec, count * kNotes);
+  auto* const sums = reinterpret_cast<std::uint64_t*>(notes.data());
+  auto* const refused = reinterpret_cast<std::uint32_t*>(sums + count);
   std::span<std::uint32_t> positions = scratch.take<std::uint32_t>(room);
   for (std::size_t i = 0; i < count; ++i) {
     const Header& header = headers[i];
-    const auto index = positions.first(listed_in(header));
+    const auto index = positions.first(header.k == header.count ? 0 : header.k);
     positions = positions.subspan(room_of(i));
     views[i] = view_of(header, shapes[i], index, bytes[i], codings);
     std::uint32_t* const refusals = refused + 2 * i;
