@@ -172,32 +172,33 @@ std::span<T> of_size(std::size_t size) {
 void plan_scratch(const Exec& exec, const Compressor& compressor, Part& part) {
   const Workspace::Scope scope(*exec.workspace);
   const std::uint32_t owners = part.partition.owners();
-  const std::vector<kernels::Term> terms(owners);  // decoded before sums are selected
+  const bool takes_turns = !part.shapes.supports.empty();  // then this rank becomes any owner
+  const std::vector<kernels::Term> terms(owners);          // decoded before sums are selected
   std::vector<AccumulateJob> passes;
   std::vector<kernels::FeedbackSelectJob> plain_passes;
   std::vector<SumsJob> sums;
   for (const Piece& piece : part.pieces) {
-    // As whichever owner this rank becomes.
-    const std::uint64_t count = part.self == Part::kNobody ? 0 : part.most_owned(piece);
-    const std::uint64_t k = std::max(compressor.kept(count), compressor.kept_sums(count));
+    const std::uint64_t size = piece.elements.size();
+    const std::uint64_t count = takes_turns ? part.most_owned(piece) : piece.own_count;
+    const std::uint64_t k = takes_turns ? compressor.kept(count) : piece.own_k;
     kernels::FeedbackSpans spans{piece.elements, {}};
     spans.own.index = of_size<std::uint32_t>(list_room(count, k));
     passes.push_back(
         {.spans = spans, .index = of_size<std::uint32_t>(piece.k), .bounds = piece.state->bounds});
     plain_passes.push_back({.spans = spans});
-    const std::uint64_t most = std::min(owners * compressor.kept(piece.elements.size()), count);
+    if (k == 0) continue;
+    const std::uint64_t most = std::min(owners * compressor.kept(size), count);
     sums.push_back({.owned = {.own = spans.own, .count = count, .most = most},
                     .terms = {.host = terms},
                     .out = {.index = of_size<std::uint32_t>(k)},
                     .bounds = piece.state->bounds});
   }
-  std::size_t& bytes = part.pass_scratch;
-  if (const Chooses* const how = compressor.chooses(); how != nullptr) {
-    bytes = how->accumulate_scratch(exec, passes);
-    if (part.self != Part::kNobody) bytes = std::max(bytes, how->select_sums_scratch(exec, sums));
-  } else {
-    bytes = kernels::feedback_select_scratch(exec, plain_passes);
-  }
+  const Chooses* const how = compressor.chooses();
+  part.scratch = {.gradients = how != nullptr
+                                   ? how->accumulate_scratch(exec, passes)
+                                   : kernels::feedback_select_scratch(exec, plain_passes)};
+  if (how != nullptr && !sums.empty()) part.scratch.sums = how->select_sums_scratch(exec, sums);
+  std::size_t& bytes = part.scratch.gradients;
   if (owners > 1) bytes = std::max(bytes, kernels::split_scratch(exec, part.partition, part.k));
   if (compressor.variable_k()) bytes = std::max(bytes, part.count * sizeof(float) + 64);
 }

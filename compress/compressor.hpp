@@ -159,7 +159,7 @@ class Compressor {
   /// everything is kept they stay as they were. Takes all memory before the first pass, so that it
   /// fails before it changes anything.
   void encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
-  /// encode in two halves, for ranks that tell each other how much their messages carry before they
+  /// encode in two halves, for ranks that exchange how much their messages carry before they
   /// make them, where the gradient decides that: choose does all but the messages, and leaves
   /// Chosen::begin to its caller, who fills it from Chosen::device_begin before encode_chosen. No
   /// host waits in either, unless variable_k.
@@ -263,9 +263,8 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
 /// Also fills in PartShapes::supports and values of a part that was shared out.
 void plan_supports(Part& part, const Codings& codings);
 
-/// Fills in Part::pass_scratch of a part that was shared out and whose pieces have states: the most
-/// scratch, in the memory of exec.place, of the passes that choose elements and of the work between
-/// them and the messages. Calls of other parts find theirs as they go.
+/// Fills in Part::scratch of a part that was shared out and whose pieces have states. Passes over a
+/// part without it allocate as they go, so they may fail in the middle.
 void plan_scratch(const Exec& exec, const Compressor& compressor, Part& part);
 
 /// Makes this rank another owner of a part that was shared out: Part::self and what is its own of

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Opening messages. No byte of them is trusted.
+// Decoding messages. No byte of them is trusted.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -183,7 +183,7 @@ std::span<const std::uint64_t> find_k(const Exec& exec, std::span<const Received
     return has_unknown_k(message.expected);
   };
   if (std::ranges::none_of(incoming, is_unknown)) return k;
-  const auto messages = exec.workspace->take<kernels::ReceivedMessage>(incoming.size());
+  const auto messages = exec.workspace->take<kernels::MessageCheck>(incoming.size());
   for (std::size_t i = 0; i < k.size(); ++i) {
     if (incoming[i].message.size() < sizeof(Header)) refuse(exec, incoming[i], codings);
     messages[i] = {.bytes = incoming[i].message,
@@ -219,13 +219,13 @@ void decode_indices(const Exec& exec, std::span<const Header> headers,
 
 /// Enqueues the checks of messages with k elements each, and the decoding of their indices. Returns
 /// where kernels find the results.
-std::span<const kernels::ReceivedMessage> enqueue_checks(
+std::span<const kernels::MessageCheck> enqueue_checks(
     const Exec& exec, std::span<const ReceivedMessage> incoming, std::span<const std::uint64_t> k,
     const Codings& codings, std::span<MessageView> views, const kernels::CallStatus* call) {
   Workspace& scratch = kernels::scratch_of(exec);
   const std::size_t count = incoming.size();
   const auto [headers, shapes, found, bytes, jobs, values] =
-      exec.workspace->take<Header, Shape, kernels::ReceivedMessage, std::span<const std::byte>,
+      exec.workspace->take<Header, Shape, kernels::MessageCheck, std::span<const std::byte>,
                            kernels::DecodeJob, kernels::CheckValuesJob>(count);
   for (std::size_t i = 0; i < count; ++i) {
     shapes[i] = expected_shape(incoming[i].expected, k[i], codings);
@@ -236,25 +236,26 @@ std::span<const kernels::ReceivedMessage> enqueue_checks(
     const bool is_decoded = is_known(headers[i].kind) && headers[i].kind != Header::Kind::agreement;
     if (!fits || !is_decoded) refuse(exec, incoming[i], codings);
   }
-  const auto room_of = [&](std::size_t i) {  // a list begins at a cache line
+  const auto room_of = [&](std::size_t i) {
     const Expected& expected = incoming[i].expected;
     const std::uint64_t listed = headers[i].k == headers[i].count ? 0 : headers[i].k;
-    return ((expected.varies ? expected.room_k : listed) + 15) / 16 * 16;
+    return expected.varies ? expected.room_k : listed;
   };
   std::size_t room = 0, decoding = 0;  // scratch of whatever k and coding messages may have
   for (std::size_t i = 0; i < count; ++i) {
-    room += room_of(i);
+    room += kernels::Arrays<std::uint32_t>::room(room_of(i));
     if (incoming[i].expected.varies) decoding += kernels::decode_scratch(exec, headers[i].count);
   }
+  kernels::Arrays<std::uint32_t> positions(scratch, room);
   constexpr std::size_t kNotes = sizeof(std::uint64_t) + 2 * sizeof(std::uint32_t);
-  const auto notes = kernels::take_zeros<std::byte>(exec, count * kNotes);
+  const auto notes = scratch.take<std::byte>(count * kNotes);
+  scratch.reserve(decoding);
+  kernels::zero(exec, notes);
   auto* const sums = reinterpret_cast<std::uint64_t*>(notes.data());
   auto* const refused = reinterpret_cast<std::uint32_t*>(sums + count);
-  std::span<std::uint32_t> positions = scratch.take<std::uint32_t>(room);
   for (std::size_t i = 0; i < count; ++i) {
     const Header& header = headers[i];
-    const auto index = positions.first(header.k == header.count ? 0 : header.k);
-    positions = positions.subspan(room_of(i));
+    const auto index = positions.next(room_of(i)).first(header.k == header.count ? 0 : header.k);
     views[i] = view_of(header, shapes[i], index, bytes[i], codings);
     std::uint32_t* const refusals = refused + 2 * i;
     values[i] = {
@@ -270,7 +271,6 @@ std::span<const kernels::ReceivedMessage> enqueue_checks(
                 .refused = {&refusals[0], &refusals[1]},
                 .number = static_cast<std::uint32_t>(incoming[i].sender)};
   }
-  scratch.reserve(decoding);
   if (codings.value.coding != nullptr) kernels::check_values(exec, codings.value, values);
   decode_indices(exec, headers, jobs);
   kernels::checksums(exec, bytes, sums);

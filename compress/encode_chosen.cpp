@@ -113,7 +113,7 @@ Chosen choose_elements(const Exec& exec, const Compressor& compressor, const Enc
   List list = take_list(exec, part.k, how.variable_k, in_place);
   Chosen chosen = take_chosen(exec, part);
   const auto jobs = take_accumulate_jobs(exec, compressor, job, out.owned, list);
-  kernels::scratch_of(exec).reserve(part.pass_scratch);
+  kernels::scratch_of(exec).reserve(part.scratch.gradients);
 
   how.accumulate(exec, jobs);
   shorten(exec, list);

@@ -174,7 +174,7 @@ Header complete(Header header, const Shape& shape, const Codings& codings = {});
 /// Completes a message of this shape whose value part has been written: codes `index` (ignored if k
 /// == count), writes the header with its codings, Header::kPoison if a source says so when the work
 /// runs, and the checksum. `status`, if not null, learns of the poison and says which call it is,
-/// whatever the header says. Returns what opening the message would give, with `index` as its
+/// whatever the header says. Returns what decoding the message would give, with `index` as its
 /// indices, without flags of the sources, and with the call of `header`.
 MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
                  std::span<const std::uint32_t> index, std::span<std::byte> message,

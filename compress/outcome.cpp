@@ -53,22 +53,22 @@ void write_sums(const Exec& exec, const Target& target) {
   const std::span<const MessageView> messages = target.outcome.messages;
   const Exec sound = reading(exec, target);
   const auto lists = exec.workspace->take<Term>(messages.size());
-  // If k is variable, takes the same scratch whatever was kept. A list begins at a cache line.
+  // If k is variable, takes the same scratch whatever was kept.
   const auto room_of = [&](std::uint32_t owner) {
     const Term& list = messages[owner].term;
-    const std::uint64_t most = target.variable_k ? part.partition.local_count(owner)
-                               : list.is_list()  ? list.size()
-                                                 : 0;
-    return (most + 15) / 16 * 16;
+    return target.variable_k ? part.partition.local_count(owner)
+           : list.is_list()  ? list.size()
+                             : std::uint64_t{0};
   };
   std::size_t room = 0, count = 0;
-  for (std::uint32_t owner = 0; owner < messages.size(); ++owner) room += room_of(owner);
-  std::span<std::uint32_t> next = kernels::scratch_of(exec).take<std::uint32_t>(room);
+  for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
+    room += kernels::Arrays<std::uint32_t>::room(room_of(owner));
+  }
+  kernels::Arrays<std::uint32_t> positions_room(kernels::scratch_of(exec), room);
   kernels::together(sound, [&] {
     for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
       Term list = messages[owner].term;
-      const auto positions = next.first(list.index.size());
-      next = next.subspan(room_of(owner));
+      const auto positions = positions_room.next(room_of(owner)).first(list.index.size());
       if (!list.is_list()) continue;
       kernels::positions_of(sound, part.partition, owner, list.index, positions);
       list.index = positions;

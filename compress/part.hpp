@@ -112,6 +112,13 @@ struct PartShapes {
   std::vector<PartialShape> partials;  ///< where ranks exchange sums of several gradients
 };
 
+/// The most scratch, in bytes, of passes over a part and of the work between them and messages: see
+/// plan_scratch.
+struct PassScratch {
+  std::size_t gradients = 0;  ///< of the pass that makes acc
+  std::size_t sums = 0;       ///< of the selection among sums
+};
+
 /// The elements that one call sends in one message, or in one to each owner: below 2^32 positions.
 /// Pieces lie one after another, each from a multiple of 64 on; positions between them are gaps.
 struct Part {
@@ -127,7 +134,7 @@ struct Part {
   std::vector<std::uint64_t> owner_k = {};   ///< what each owner keeps of its sums
   std::vector<std::uint64_t> most_for = {};  ///< the most that any rank can send each owner
   PartShapes shapes = {};
-  std::size_t pass_scratch = 0;  ///< the most bytes of scratch that a pass takes: see plan_scratch
+  PassScratch scratch = {};
 
   /// The most positions of a piece that any one owner has.
   std::uint64_t most_owned(const Piece& piece) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "compress/compressor.hpp"
 #include "kernels/exec/place_memory.hpp"

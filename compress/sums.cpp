@@ -115,7 +115,7 @@ SealList choose_sums(const Exec& exec, const Compressor& compressor, const Encod
   const kernels::ScratchScope scope(exec);
   const kernels::PlacedTerms terms = place_lists(exec, compressor, part, contributions);
   const auto jobs = take_sums_jobs(exec, part, owned, terms, list, room);
-  kernels::scratch_of(exec).reserve(part.pass_scratch);
+  kernels::scratch_of(exec).reserve(part.scratch.sums);
   const kernels::Stopwatch watch(job.add_seconds);
   how.select_sums(exec, jobs);
   shorten(exec, list);

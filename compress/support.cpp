@@ -100,7 +100,7 @@ void accumulate(const Exec& exec, const EncodeJob& job, std::span<const kernels:
     jobs[i].spans.precondition = piece.precondition;
     if (!own.empty()) jobs[i].spans.own = own[i].own;
   }
-  kernels::scratch_of(exec).reserve(job.part.pass_scratch);
+  kernels::scratch_of(exec).reserve(job.part.scratch.gradients);
   kernels::feedback_select(exec, jobs);
   for (const Piece& piece : job.part.pieces) piece.state->mark_dirty();
 }
@@ -118,6 +118,7 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   SumsJobs picks = {};
   const Chooses* const how = chooses();
   if (how != nullptr) picks = take_sums_jobs(exec, *this, part, index_room, value_room);
+  scratch.reserve(std::max(part.scratch.gradients, part.scratch.sums));
   accumulate(exec, job, picks.own, results);
   if (how != nullptr) {
     cut_to_turn(part, results, picks, index, value_room.first(index.size()));

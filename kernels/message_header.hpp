@@ -29,7 +29,7 @@ struct HeaderLayout {
 };
 
 /// A message that came, and what was found out about it before.
-struct ReceivedMessage {
+struct MessageCheck {
   std::span<const std::byte> bytes;    ///< 8-byte aligned
   HeaderBytes expected;                ///< but for the poison flag and the checksum
   const std::uint64_t* sum = nullptr;  ///< its checksum, by checksums
@@ -39,7 +39,7 @@ struct ReceivedMessage {
 };
 
 struct ClaimedKJob {
-  std::span<const ReceivedMessage> messages;  ///< only bytes and expected are looked at
+  std::span<const MessageCheck> messages;  ///< only bytes and expected are looked at
   HeaderLayout layout;
   std::span<std::uint64_t> k;  ///< a word for each message, in the memory of exec.place
 };
@@ -51,7 +51,7 @@ inline constexpr std::uint32_t kPoisoned = 1;  ///< the message has the flag
 inline constexpr std::uint32_t kUnsound = 2;   ///< another header or checksum, or a part refused
 
 struct CheckHeadersJob {
-  std::span<const ReceivedMessage> messages;
+  std::span<const MessageCheck> messages;
   HeaderLayout layout;
   std::span<std::uint32_t> status;  ///< a word for each message, in the memory of exec.place
 };
@@ -59,7 +59,7 @@ struct CheckHeadersJob {
 void check_headers(const Exec& exec, const CheckHeadersJob& job);
 
 struct CheckMessagesJob {
-  std::span<const ReceivedMessage> messages;
+  std::span<const MessageCheck> messages;
   HeaderLayout layout;
   CallStatus* status = nullptr;  ///< in the memory of exec.place
 };

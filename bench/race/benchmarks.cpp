@@ -13,15 +13,15 @@ namespace {
 
 constexpr std::uint64_t kEnd = ~std::uint64_t{0};  // not the place of a work
 
-/// Tells the other ranks what to do: only rank 0 runs Google Benchmark, so only rank 0 decides.
-void tell(Rank& rank, std::uint64_t work) {
+/// Sends the other ranks what to do: only rank 0 runs Google Benchmark, so only rank 0 decides.
+void send_work(Rank& rank, std::uint64_t work) {
   for (int peer = 1; peer < rank.control->size(); ++peer) {
     rank.control->send(std::as_bytes(std::span(&work, 1)), peer);
   }
   rank.control->wait(rank.control->start({}), Deadline::never());
 }
 
-std::uint64_t hear(Rank& rank) {
+std::uint64_t receive_work(Rank& rank) {
   std::uint64_t work = kEnd;
   rank.control->recv(std::as_writable_bytes(std::span(&work, 1)), 0, nullptr);
   rank.control->wait(rank.control->start({}), Deadline::never());
@@ -33,7 +33,7 @@ void run(benchmark::State& state, Rank& rank, std::span<const Work> works, std::
          bool& failed) {
   const int rounds = works[place].rounds;
   while (state.KeepRunningBatch(rounds)) {
-    tell(rank, place);
+    send_work(rank, place);
     const Measured measured = works[place].measure();
     if (!measured.problem.empty()) {
       failed |= measured.failed;
@@ -74,7 +74,7 @@ int lead(Rank& rank, std::string_view program, std::span<const Work> works,
     benchmark::RunSpecifiedBenchmarks();
     benchmark::Shutdown();
   }
-  tell(rank, kEnd);
+  send_work(rank, kEnd);
   return failed ? 1 : 0;
 }
 
@@ -83,7 +83,8 @@ int lead(Rank& rank, std::string_view program, std::span<const Work> works,
 int run_benchmarks(Rank& rank, std::string_view program, std::span<const Work> works,
                    std::span<const std::string> flags) {
   if (rank.control->rank() == 0) return lead(rank, program, works, flags);
-  for (std::uint64_t work = hear(rank); work != kEnd; work = hear(rank)) works[work].measure();
+  for (std::uint64_t work = receive_work(rank); work != kEnd; work = receive_work(rank))
+    works[work].measure();
   return 0;
 }
 

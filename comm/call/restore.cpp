@@ -13,8 +13,8 @@ namespace {
 
 using compress::Header;
 
-/// Calls use(owner, message) with each of this rank's own messages, decoded. Messages that are open
-/// already share launches.
+/// Calls use(owner, message) with each of this rank's own messages, decoded. Messages that
+/// encode has decoded share launches.
 template <class Use>
 void decode_own(const Exchange& exchange, const Encoded& own, const Exec& exec, const Use& use) {
   const compress::Part& part = exchange.part;

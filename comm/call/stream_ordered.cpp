@@ -83,7 +83,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
     return cannot + "the first calls of a bucket plan and allocate; make some before the capture";
   }
   if (bucket->compressed > 0 && compressor.variable_k()) {
-    return cannot + "the host waits for the device to hear how many elements " + compressor.name() +
+    return cannot + "the host waits for the device to read how many elements " + compressor.name() +
            " keeps; topk keeps as many in each call";
   }
   if (bucket->parts.empty()) return cannot + "only sums and averages of gradients can be";
@@ -93,7 +93,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
   }
   if (waits_for_sizes(*bucket, transport.size())) {
     return cannot + "within the schedule " + bucket->schedule +
-           " the host waits to hear how many elements of " + compressor.name() +
+           " the host waits to learn how many elements of " + compressor.name() +
            " messages carry; it does not if all ranks know which travel, as with randomk or int8, "
            "nor in gather";
   }
@@ -104,7 +104,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
   }
   if (bucket->has_two_levels()) {
     return cannot +
-           "in two levels the host must hear whether a replay became NaN before the next one";
+           "in two levels the host must read whether a replay became NaN before the next one";
   }
   if (transport.size() > 1 && !transport.captures()) {
     return cannot + "its transport is not NCCL's";

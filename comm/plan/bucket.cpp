@@ -102,11 +102,13 @@ std::uint64_t plan_id(const Bucket& bucket, const Topology& topology) {
   return hash.value();
 }
 
-/// The codings of the messages that this rank sends to all.
+/// The codings of the messages that go to all: of the first owner who keeps something.
 std::string coding_of(const compress::Part& part, const compress::Compressor& compressor) {
-  const bool shared = part.self != compress::Part::kNobody;
+  const compress::PartShapes& shapes = part.shapes;
+  const auto keeps = std::ranges::find_if(part.owner_k, [](std::uint64_t k) { return k > 0; });
+  const auto owner = static_cast<std::size_t>(keeps - part.owner_k.begin());
   std::string text;
-  compress::name_codings(shared ? part.shapes.sums[part.self] : part.shapes.gradients.front(),
+  compress::name_codings(owner < shapes.sums.size() ? shapes.sums[owner] : shapes.gradients.front(),
                          compressor.codings(), text);
   return text;
 }

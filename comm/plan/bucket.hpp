@@ -61,7 +61,7 @@ struct Bucket {
 
   /// Whether exempt parameters travel beside compressed ones.
   bool mixed() const { return compressed > 0 && compressed < parts.size(); }
-  /// Whether residuals may be confined to shards.
+  /// Whether residuals may be of shards alone.
   bool has_two_levels() const {
     return std::ranges::any_of(
         parts, [](const BucketPart& part) { return part.schedule->inner != nullptr; });

@@ -207,7 +207,7 @@ double pass_bytes(const CostShape& shape) {
 ///   2. Each owner sends all ranks the elements of its sums that the compressor chooses; the rest
 ///      goes into its own residual.
 /// Where the gradient decides how long messages are, and sizes do not travel with them, ranks first
-/// tell each other: how many elements each owner will get, or where each rank keeps as many as it
+/// exchange counts: how many elements each owner will get, or where each rank keeps as many as it
 /// will, the bytes of messages of both rounds.
 Rounds run(Exchange& exchange) {
   Balanced part(exchange);

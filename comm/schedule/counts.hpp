@@ -12,7 +12,7 @@ namespace winnow::comm {
 
 struct Exchange;
 
-/// How long the messages are that follow: ranks tell each other, 8 bytes to each peer, where a
+/// How long the messages are that follow: ranks exchange it, 8 bytes to each peer, where a
 /// gradient decides it and sizes do not travel with messages (Transport::sizes_travel). In a
 /// schedule
 ///   co_await exchange_counts(counts);

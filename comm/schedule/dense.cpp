@@ -105,7 +105,7 @@ Rounds run(Exchange& exchange) {
   const std::span<float> all = packed ? scratch.take<float>(part.count) : in_place;
   fill_in(exchange, packed, all);
   if (exchange.course.status != nullptr && exchange.course.undoable) {
-    // Other ranks may have read what this one could not: they hear of it by this sum.
+    // Other ranks may have read what this one could not: they learn it by this sum.
     Exec spoiled = exchange.exec;
     spoiled.condition = kernels::spoiled(*exchange.course.status);
     kernels::fill(spoiled, all, std::numeric_limits<float>::quiet_NaN());

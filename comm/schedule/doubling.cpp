@@ -54,7 +54,7 @@ constexpr std::size_t kMostRounds = 2 + std::numeric_limits<int>::digits;
 template <class Add>
 void for_each_round(const Places& places, int rank, const Add& add) {
   if (places.is_guest(rank)) {
-    // Two starts: a host answers only after it has heard from the guests of other parts, too.
+    // Two starts: a host answers only after it has received from the guests of other parts, too.
     add({.peer = rank - 1, .sends = true, .receives = 0});
     add({.peer = rank - 1, .sends = false, .receives = places.size + places.guests});
     return;
@@ -118,7 +118,7 @@ class Doubling {
     name_codings(exchange_, sum_.header);
   }
 
-  /// Whether a round begins with one in which ranks tell each other how many elements sums have.
+  /// Whether a round begins with an exchange of how many elements sums have.
   bool needs_counts(const Round& round) const {
     return counts_ && ((round.sends && has_open_size(ranks_in_sum_)) ||
                        (round.receives > 0 && has_open_size(round.receives)));
@@ -136,7 +136,7 @@ class Doubling {
     }
     return counts;
   }
-  /// Takes the counts that have arrived: settles this rank's union and expects the peer's.
+  /// Takes the counts that have arrived: finalizes this rank's union and expects the peer's.
   void take_counts(const Round& round, const Counts& counts) {
     if (round.sends && union_.size != nullptr) {
       const Stopwatch watch(exchange_.wire.stats.add_seconds);
@@ -260,7 +260,7 @@ class Doubling {
   Places places_;
   int self_;
   bool sends_sum_;  ///< the sum of all is to be one message
-  bool counts_;     ///< ranks tell each other how long sums are before they send them
+  bool counts_;     ///< ranks exchange how long sums are before they send them
   MessageView sum_ = {};
   compress::Union union_ = {};  ///< what the sum will be when its length is known
   int ranks_in_sum_ = 0;
@@ -377,7 +377,7 @@ std::uint64_t outcome_bytes(const CostShape& shape) {
 /// the messages as they travel, place p begins with m[2 p] + m[2 p + 1] or with its single message,
 /// and the sum of places [p, p + 2 n) is the sum of [p, p + n) plus the sum of [p + n, p + 2 n).
 /// Places exchange unions with float32 values (compress/partial.hpp), which carry every position if
-/// that is no longer. Where sizes do not travel with messages, ranks tell each other first how many
+/// that is no longer. Where sizes do not travel with messages, ranks first exchange how many
 /// elements unions have. A rank that does not send the sum of all makes no list of it: it ends with
 /// the last two sums.
 Rounds run(Exchange& exchange) {

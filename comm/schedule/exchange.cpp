@@ -73,8 +73,8 @@ compress::EncodeJob job_of(Exchange& exchange, Header::Kind kind) {
 compress::EncodeResult result_of(const Exchange& exchange,
                                  std::span<std::span<std::byte>> messages) {
   compress::EncodeResult out{.messages = messages, .owned = exchange.owned};
-  if (exchange.course.status !=
-      nullptr) {  // to put them back, nobody opens them and waits for the device
+  // A stream-ordered call that fails puts them back without a wait for the device.
+  if (exchange.course.status != nullptr) {
     out.decoded = exchange.exec.workspace->take<compress::MessageView>(messages.size());
   }
   return out;
@@ -171,7 +171,7 @@ void cut_to(const Exchange& exchange, const Counts& bytes, std::span<std::span<s
 
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
   const auto ranks = static_cast<std::size_t>(exchange.wire.world.size());
-  const std::size_t step = slot_bytes(message_bytes);
+  const std::size_t step = Buffers::room(message_bytes);
   const std::span<std::byte> memory = take_buffer(exchange, ranks * step);
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {

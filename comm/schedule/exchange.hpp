@@ -140,12 +140,12 @@ std::span<const compress::MessageView> messages_of(const Exchange& exchange);
 /// The WholeSum that it ended with.
 std::span<float> sum_of(const Exchange& exchange);
 
-/// Adds a message to `peer` of Wire::world to the bytes that Stats counts.
+/// Adds a message to `peer` of Wire::world, which is about to be sent, to the bytes of Stats.
 void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
 
 /// Whether a gradient decides how long messages of this kind are, so that only their senders know.
 bool has_open_size(const Exchange& exchange, compress::Header::Kind kind);
-/// Whether ranks then tell each other first, since sizes do not travel.
+/// Whether ranks then exchange counts first, since sizes do not travel.
 bool needs_counts(const Exchange& exchange, compress::Header::Kind kind);
 /// The expectation of a message whose number of elements was exchanged before. `most`: its header,
 /// with the most that it may carry.
@@ -159,7 +159,7 @@ inline void name_codings(Exchange& exchange, const compress::Header& header) {
   }
 }
 
-/// Enqueues a message to `peer` of Wire::world, and counts it.
+/// Counts a message to `peer` of Wire::world, and enqueues it.
 void send(Exchange& exchange, std::span<const std::byte> message, int peer);
 
 /// One entry per rank of Wire::world: a message, or a receive buffer.
@@ -170,23 +170,18 @@ inline std::span<std::byte> take_buffer(const Exchange& exchange, std::size_t by
   return kernels::scratch_of(exchange.exec).take<std::byte>(bytes);
 }
 
-/// Bytes from one of several buffers to the next: whole cache lines, and NCCL is slow below 16.
-constexpr std::size_t slot_bytes(std::size_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
+/// Buffers that are taken as one. (NCCL is slow with memory that is not 16-byte aligned.)
+using Buffers = kernels::Arrays<std::byte>;
 
 /// A buffer of bytes(rank) bytes for each rank.
 template <class Bytes>
 std::span<std::span<std::byte>> take_buffers(const Exchange& exchange, const Bytes& bytes) {
   const auto ranks = static_cast<std::uint32_t>(exchange.wire.world.size());
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
-  std::size_t all = 0;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) all += slot_bytes(bytes(rank));
-  std::span<std::byte> memory = take_buffer(exchange, all);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    messages[rank] = memory.first(bytes(rank));
-    memory = memory.subspan(slot_bytes(bytes(rank)));
-  }
+  std::size_t room = 0;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) room += Buffers::room(bytes(rank));
+  Buffers buffers(kernels::scratch_of(exchange.exec), room);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) messages[rank] = buffers.next(bytes(rank));
   return messages;
 }
 

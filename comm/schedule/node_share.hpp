@@ -23,7 +23,7 @@ class NodeShare {
   /// sums have, and the bytes of messages that have travelled.
   bool needs_counts() const;
   Counts count();
-  /// Takes the counts that have arrived, and settles the unions of this rank's rails.
+  /// Takes the counts that have arrived, and finalizes the unions of this rank's rails.
   void take_counts(const Counts& counts);
 
   /// Starts the round: sends the rails' outcomes to this node.

@@ -79,10 +79,10 @@ struct Schedule {
   void (*plan)(compress::Part&, const compress::Compressor&, int ranks, int rank) = nullptr;
 
   static constexpr int kNever = std::numeric_limits<int>::max();
-  int waits_from = kNever;  ///< ranks of one level from which on hosts hear what messages carry
+  int waits_from = kNever;  ///< ranks of one level from which on hosts read what messages carry
 
   /// Whether the host waits for the device within a call of so many ranks though Course::status
-  /// is set: to hear what messages carry, if the support decides that. Else it is stream-ordered.
+  /// is set: to read what messages carry, if the support decides that. Else it is stream-ordered.
   bool waits(const compress::Compressor& compressor, int ranks) const {
     // In two levels a sum of all goes on to the ranks of a node, of however many nodes it is.
     const bool sum_travels = inner != nullptr && inner->outcome == compress::Header::Kind::partial;

@@ -113,8 +113,8 @@ struct Options {
   /// Reads "key=value" words separated by blanks or ';', e.g. "compressor=topk:0.01 op=sum"; in
   /// any case, and with blanks beside '=', ',', ':', '+' and '/'.
   /// Missing keys keep their value in `base`; "preset=NAME" stands for several words (dgc, oktopk,
-  /// onebit, qgz, scalecom, sparcml, sparseloco, swcaffe, zen: docs/options.md), which later ones
-  /// override. Throws UsageError; for an unknown key it names the nearest known one.
+  /// onebit, qgz, redsync, scalecom, sparcml, sparseloco, swcaffe, zen: docs/options.md), which
+  /// later ones override. Throws UsageError; for an unknown key it names the nearest known one.
   static Options parse(std::string_view text, const Options& base);
   static Options parse(std::string_view text);
   /// `base` overridden by the WINNOW_ variables of the environment, WINNOW_PRESET first. Throws

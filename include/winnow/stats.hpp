@@ -15,7 +15,8 @@ struct Stats {
   std::uint64_t calls = 0;
   std::string schedule;          ///< of the bucket's parts, joined by '+', e.g. "gather+dense"
   std::string reason;            ///< why this schedule was chosen, e.g. why a call went dense
-  std::string coding;            ///< index and value coding of messages, e.g. "eliasfano,float32"
+  std::string coding;            ///< index and value coding of the messages of the bucket's first
+                                 ///< compressed part, e.g. "eliasfano,float32"
   std::uint64_t count = 0;       ///< elements reduced
   std::uint64_t kept = 0;        ///< elements this rank sent, dense ones included
   std::uint64_t wire_bytes = 0;  ///< bytes this rank sent; for a dense call, what the busiest rank

@@ -115,7 +115,7 @@ class Workspace {
 
   /// Blocks allocated so far; constant from the second step on.
   std::uint64_t allocations() const noexcept { return allocations_; }
-  /// Pieces of memory taken so far: a call of a bucket takes equally many each time.
+  /// Pieces of memory taken so far, a layout of several as one.
   std::uint64_t takes() const noexcept { return takes_; }
   /// Bytes held.
   std::size_t capacity() const noexcept;

@@ -28,7 +28,7 @@ HeaderBytes compared(HeaderBytes header, const HeaderLayout& layout) {
   return header;
 }
 
-std::uint32_t status_of(const ReceivedMessage& message, const HeaderLayout& layout) {
+std::uint32_t status_of(const MessageCheck& message, const HeaderLayout& layout) {
   HeaderBytes header;
   std::copy_n(message.bytes.data(), header.size(), header.data());
   const bool poisoned = (field<std::uint16_t>(header, layout.flags_at) & layout.poison) != 0;
@@ -58,7 +58,7 @@ void check_headers(const Exec&, const CheckHeadersJob& job) {
 }
 
 void check_messages(const Exec&, const CheckMessagesJob& job) {
-  for (ReceivedMessage message : job.messages) {
+  for (MessageCheck message : job.messages) {
     std::memcpy(message.expected.data() + job.layout.call_at, &job.status->call,
                 sizeof job.status->call);
     const std::uint32_t status = status_of(message, job.layout);

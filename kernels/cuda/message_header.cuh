@@ -144,7 +144,7 @@ struct CheckHeaders {
 
 /// Calls launch(task) for messages that follow each other, as many at a time as there is room for.
 template <class Launch>
-void for_each_check_task(std::span<const ReceivedMessage> messages, const HeaderLayout& layout,
+void for_each_check_task(std::span<const MessageCheck> messages, const HeaderLayout& layout,
                          std::uint32_t* status, CallStatus* call, const Launch& launch) {
   CheckHeadersTask task = {};
   task.fields = fields_of(layout);
@@ -153,7 +153,7 @@ void for_each_check_task(std::span<const ReceivedMessage> messages, const Header
     task.count = static_cast<unsigned>(std::min<std::size_t>(messages.size(), task.kMost));
     task.status = status;
     for (unsigned m = 0; m < task.count; ++m) {
-      const ReceivedMessage& message = messages[m];
+      const MessageCheck& message = messages[m];
       task.messages[m] = {.message = message.bytes.data(),
                           .sum = message.sum,
                           .refused = {message.refused[0], message.refused[1]},

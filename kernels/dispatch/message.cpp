@@ -92,9 +92,9 @@ std::size_t decode_scratch(const Exec& exec, std::uint64_t count) {
 
 namespace {
 
-void expect_messages(std::span<const ReceivedMessage> messages, const HeaderLayout& layout) {
+void expect_messages(std::span<const MessageCheck> messages, const HeaderLayout& layout) {
   expect_layout(layout);
-  for (const ReceivedMessage& message : messages) {
+  for (const MessageCheck& message : messages) {
     expect_header(message.bytes);
     WINNOW_EXPECTS(message.sum != nullptr, "a message is checked by the checksum of its bytes");
   }
@@ -104,7 +104,7 @@ void expect_messages(std::span<const ReceivedMessage> messages, const HeaderLayo
 
 void claimed_k(const Exec& exec, const ClaimedKJob& job) {
   expect_layout(job.layout);
-  for (const ReceivedMessage& message : job.messages) expect_header(message.bytes);
+  for (const MessageCheck& message : job.messages) expect_header(message.bytes);
   WINNOW_EXPECTS(job.k.size() == job.messages.size(), "each message needs a word for its k");
   dispatch(exec, &Bodies::claimed_k, job);
 }

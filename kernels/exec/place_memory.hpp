@@ -119,6 +119,25 @@ std::span<T> take_zeros(const Exec& exec, std::size_t count) {
   return taken;
 }
 
+/// Scratch for several arrays, taken as one: each begins at a cache line.
+template <class T>
+class Arrays {
+ public:
+  /// The share of `room` that an array of `count` takes.
+  static constexpr std::size_t room(std::size_t count) {
+    constexpr std::size_t kLine = 64 / sizeof(T);
+    return (count + kLine - 1) / kLine * kLine;
+  }
+  Arrays(Workspace& scratch, std::size_t room) : left_(scratch.take<T>(room)) {}
+
+  std::span<T> next(std::size_t count) {
+    return std::exchange(left_, left_.subspan(room(count))).first(count);
+  }
+
+ private:
+  std::span<T> left_;
+};
+
 /// A list of the host, and where the bodies of a place read it.
 template <class T>
 struct Placed {

@@ -165,7 +165,7 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
   expect_refused({.compressor = "topk:0.1", .schedule = "shared", .min_bytes = 0},
                  "the same rank would pick");
   expect_refused({.compressor = "threshold:1", .schedule = "gather", .min_bytes = 0},
-                 "to hear how many elements threshold:1 keeps");
+                 "to read how many elements threshold:1 keeps");
   expect_refused({.compressor = "topk:0.1,mean", .schedule = "gather", .min_bytes = 0},
                  "elements of the same sign");
   expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0, .stats = 2},

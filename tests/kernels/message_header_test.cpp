@@ -24,7 +24,7 @@ namespace {
 
 using kernels::CallStatus;
 using kernels::HeaderLayout;
-using kernels::ReceivedMessage;
+using kernels::MessageCheck;
 
 TEST(MessageHeader, SealedInPlaceEqualsACodecsMessage) {
   for_each_body([](const Exec& exec) {
@@ -73,7 +73,7 @@ struct Received {
   std::vector<OnPlace<std::byte>> memory;
   OnPlace<std::uint64_t> sums;
   OnPlace<std::uint32_t> refused;
-  std::vector<ReceivedMessage> messages;
+  std::vector<MessageCheck> messages;
 
   Received(const Exec& exec, std::span<const CheckCase> cases)
       : sums(exec, cases.size()), refused(exec, 2 * cases.size()) {
@@ -104,7 +104,7 @@ TEST(MessageHeader, EachClaimsItsOwnK) {
       std::vector<Header> headers(count);
       for (std::size_t m = 0; m < count; ++m) headers[m].k = m * kHuge + 3 * m + 1;
       OnPlace<Header> there(exec, headers);
-      std::vector<ReceivedMessage> messages(count);
+      std::vector<MessageCheck> messages(count);
       for (std::size_t m = 0; m < count; ++m) {
         messages[m].bytes = std::as_bytes(there.span().subspan(m, 1));
       }
@@ -172,7 +172,7 @@ TEST(MessageHeader, WrongSizesAndPlacesAreRefused) {
   refuses_seal({.message = bytes, .layout = kHeaderLayout, .count = 4, .index = index},
                "at most count <= 2^32", kernels::seal_bitmap);
 
-  const auto refuses_check = [](const ReceivedMessage& message, std::size_t words,
+  const auto refuses_check = [](const MessageCheck& message, std::size_t words,
                                 const std::string& why) {
     std::vector<std::uint32_t> status(words);
     EXPECT_THAT(
@@ -182,7 +182,7 @@ TEST(MessageHeader, WrongSizesAndPlacesAreRefused) {
         testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
   };
   const std::uint64_t sum = 0;
-  const ReceivedMessage sound{.bytes = bytes, .expected = {}, .sum = &sum};
+  const MessageCheck sound{.bytes = bytes, .expected = {}, .sum = &sum};
   refuses_check(sound, 2, "a word for its status");
   refuses_check({.bytes = bytes.first(56), .expected = {}, .sum = &sum}, 1, "no shorter");
   refuses_check({.bytes = bytes.subspan(4), .expected = {}, .sum = &sum}, 1, "8-byte aligned");

@@ -178,16 +178,16 @@ class LocalTransport final : public comm::MessageTransport {
   [[noreturn]] void fail(Lock& lock, const Failure& why);
   Fifo<Expected>& expected(int peer) { return expected_[static_cast<std::size_t>(peer)].queue; }
 
-  struct ReceivedMessage {
+  struct PeerReceipts {
     Fifo<Expected> queue;
     std::uint64_t filled = 0;  // number of the first unfilled entry
   };
 
   std::shared_ptr<Group> group_;
   int rank_;
-  std::vector<ReceivedMessage> expected_;  // by peer
-  std::vector<Message> outgoing_;          // since the last start
-  std::uint64_t enqueued_ = 0;             // since the last start, sent and received
+  std::vector<PeerReceipts> expected_;  // by peer
+  std::vector<Message> outgoing_;       // since the last start
+  std::uint64_t enqueued_ = 0;          // since the last start, sent and received
   comm::TicketQueue<Started*> starts_;
   std::vector<std::unique_ptr<Started>> made_;
   std::vector<Started*> idle_;  // those not in use
@@ -233,7 +233,7 @@ Ticket LocalTransport::start(const Exec& exec) {
 // Copies every message from `from` that has been posted, has a started receipt, and may move.
 void LocalTransport::take_messages(int from, Lock& lock) {
   Channel& channel = group_->channel(from, rank_);
-  ReceivedMessage& incoming = expected_[static_cast<std::size_t>(from)];
+  PeerReceipts& incoming = expected_[static_cast<std::size_t>(from)];
   while (channel.taken != channel.posted.end() && incoming.filled != incoming.queue.end() &&
          incoming.queue[incoming.filled].ticket <= starts_.last()) {
     const Posted posted = channel.posted[channel.taken];
@@ -287,7 +287,7 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
     take_messages(peer, lock);
-    ReceivedMessage& incoming = expected_[static_cast<std::size_t>(peer)];
+    PeerReceipts& incoming = expected_[static_cast<std::size_t>(peer)];
     while (incoming.queue.begin() != incoming.filled && incoming.queue.front().ticket <= ticket)
       incoming.queue.pop();
     Channel& channel = group_->channel(rank_, peer);

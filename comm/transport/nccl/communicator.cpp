@@ -249,10 +249,10 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(Transport& other,
   } catch (const std::exception&) {
     error = std::current_exception();
   }
-  const std::vector<Word> told = agree(other, invitation, error, deadline);
-  const NcclInvitation& first = told[0].invitation;
+  const std::vector<Word> words = agree(other, invitation, error, deadline);
+  const NcclInvitation& first = words[0].invitation;
   for (int rank = 0; rank < other.size(); ++rank) {
-    expect_equal(first.options, rank, told[static_cast<std::size_t>(rank)].invitation.options);
+    expect_equal(first.options, rank, words[static_cast<std::size_t>(rank)].invitation.options);
   }
 
   std::unique_ptr<NcclCommunicator> made;

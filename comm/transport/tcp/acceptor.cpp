@@ -34,7 +34,7 @@ void Acceptor::accept_all() {
 
 /// False if there is none.
 bool Acceptor::drop_stranger() {
-  const auto first = std::ranges::find(connections_, false, &ReceivedMessage::greeted);
+  const auto first = std::ranges::find(connections_, false, &AcceptedConnection::greeted);
   if (first == connections_.end()) return false;
   connections_.erase(first);
   return true;

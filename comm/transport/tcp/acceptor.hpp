@@ -14,7 +14,7 @@
 namespace winnow::comm {
 
 /// A connection that anyone may have made to this rank.
-struct ReceivedMessage {
+struct AcceptedConnection {
   using Clock = Deadline::Clock;
   static constexpr std::chrono::seconds kPatience{5};  ///< with a stranger
 
@@ -46,7 +46,7 @@ class Acceptor {
   /// connections than ranks may have made.
   void accept_all();
   /// Accepted connections; the caller removes them.
-  std::list<ReceivedMessage>& connections() { return connections_; }
+  std::list<AcceptedConnection>& connections() { return connections_; }
 
  private:
   bool drop_stranger();
@@ -55,7 +55,7 @@ class Acceptor {
   const std::vector<Socket>& listening_;
   Credentials credentials_;
   std::size_t most_of_ranks_, most_text_;
-  std::list<ReceivedMessage> connections_;
+  std::list<AcceptedConnection> connections_;
 };
 
 }  // namespace winnow::comm

@@ -24,7 +24,7 @@ class Notifier {
   Notifier(const FailureNotice& notice, std::string_view note)
       : notice_(notice), notified_(notice.peers.size()), text_(notice.greeting.text()) {
     text_ += note.substr(0, Greeting::kMostText - text_.size());
-    for (ReceivedMessage& incoming : connections())  // that the peer may have for a link already
+    for (AcceptedConnection& incoming : connections())  // that the peer may have for a link already
       if (incoming.greeted && incoming.purpose == Greeting::Purpose::control)
         (void)incoming.channel.send(NoteKind::abort, note.substr(0, Greeting::kMostText));
     connections().clear();
@@ -48,7 +48,7 @@ class Notifier {
     } catch (const CommError&) {
       give_up_files();
     }
-    std::erase_if(connections(), [this](ReceivedMessage& incoming) { return answer(incoming); });
+    std::erase_if(connections(), [this](AcceptedConnection& incoming) { return answer(incoming); });
     std::erase_if(attempts_, [this](Attempt& attempt) { return refuse(attempt); });
     std::erase_if(ways_, [this](const Way& way) { return notified_[way.peer]; });
     begin_attempts();
@@ -66,9 +66,9 @@ class Notifier {
     Way way;
   };
 
-  std::list<ReceivedMessage>& connections() { return notice_.acceptor.connections(); }
+  std::list<AcceptedConnection>& connections() { return notice_.acceptor.connections(); }
   /// Whether the connection is over.
-  bool answer(ReceivedMessage& incoming) {
+  bool answer(AcceptedConnection& incoming) {
     const NoteReader::Outcome outcome = incoming.channel.read();
     const auto greeting = outcome == NoteReader::Outcome::complete
                               ? Greeting::read(incoming.channel.text())

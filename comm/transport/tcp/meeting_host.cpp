@@ -159,12 +159,12 @@ bool MeetingHost::try_to_listen_at(int port) {
 void MeetingHost::admit_all() {
   visitors_.accept_all();
   std::erase_if(visitors_.connections(),
-                [this](ReceivedMessage& visitor) { return !admit(visitor); });
+                [this](AcceptedConnection& visitor) { return !admit(visitor); });
 }
 
 /// Reads what a visitor says. `ended` if it says nothing for too long; one that cannot prove what
 /// it says is dismissed.
-NoteReader::Outcome MeetingHost::read(ReceivedMessage& visitor) {
+NoteReader::Outcome MeetingHost::read(AcceptedConnection& visitor) {
   const NoteReader::Outcome outcome = visitor.channel.read();
   if (outcome == NoteReader::Outcome::pending && visitor.is_late())
     return NoteReader::Outcome::ended;
@@ -176,7 +176,7 @@ NoteReader::Outcome MeetingHost::read(ReceivedMessage& visitor) {
 }
 
 // False if the visitor is a guest now, or sent away.
-bool MeetingHost::admit(ReceivedMessage& visitor) {
+bool MeetingHost::admit(AcceptedConnection& visitor) {
   const NoteReader::Outcome outcome = read(visitor);
   if (outcome != NoteReader::Outcome::complete) return outcome == NoteReader::Outcome::pending;
   if (visitor.channel.kind() != NoteKind::join) return false;
@@ -258,7 +258,7 @@ void MeetingHost::end(NoteKind kind, std::string_view text, Deadline patience) n
       if (guests_[rank].channel.is_open()) know[rank] = guests_[rank].channel.send(kind, text);
     const auto all_know = [&] {
       visitors_.accept_all();
-      std::erase_if(visitors_.connections(), [&](ReceivedMessage& visitor) {
+      std::erase_if(visitors_.connections(), [&](AcceptedConnection& visitor) {
         const NoteReader::Outcome outcome = read(visitor);
         if (outcome != NoteReader::Outcome::complete) return outcome == NoteReader::Outcome::ended;
         std::string_view join = visitor.channel.text();

@@ -58,8 +58,8 @@ class MeetingHost {
   bool try_to_listen();
   bool try_to_listen_at(int port);  // besides where it listens already
   void admit_all();
-  NoteReader::Outcome read(ReceivedMessage& visitor);
-  bool admit(ReceivedMessage& visitor);
+  NoteReader::Outcome read(AcceptedConnection& visitor);
+  bool admit(AcceptedConnection& visitor);
   int rank_of(std::string_view word) const;
   std::string refusal_of(std::string_view join, int& rank, std::string& line);
   bool all_here();

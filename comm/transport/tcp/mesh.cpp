@@ -93,7 +93,7 @@ class Mesh {
   void advance(Outgoing& outgoing);
   void begin_attempt(Outgoing& outgoing);
   bool advance(Outgoing& outgoing, Attempt& attempt);
-  bool advance(ReceivedMessage& incoming);
+  bool advance(AcceptedConnection& incoming);
   void sleep(Deadline deadline);
   std::string missing() const;
 
@@ -131,7 +131,8 @@ std::vector<TcpLink> Mesh::run(Deadline deadline) {
   for (;;) {
     for (Outgoing& outgoing : outgoing_) advance(outgoing);
     acceptor_.accept_all();
-    std::erase_if(acceptor_.connections(), [this](ReceivedMessage& one) { return !advance(one); });
+    std::erase_if(acceptor_.connections(),
+                  [this](AcceptedConnection& one) { return !advance(one); });
     if (complete()) return std::move(links_);
     expect_alive();
     if (deadline.passed()) fail_at_deadline("while it waited for " + missing());
@@ -233,7 +234,7 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
   };
   if (!attempt.connected) {
     if (is_connecting(attempt.channel.socket(), attempt.endpoint))
-      return attempt.since + ReceivedMessage::kPatience > Clock::now() || lose("no connection");
+      return attempt.since + AcceptedConnection::kPatience > Clock::now() || lose("no connection");
     if (errno != 0) return lose(errno_text(errno));
     attempt.connected = true;
     if (!attempt.channel.greet()) return lose("takes no greeting");
@@ -267,7 +268,7 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
 }
 
 // False if it has ended: it became a link, or is a stranger's.
-bool Mesh::advance(ReceivedMessage& incoming) {
+bool Mesh::advance(AcceptedConnection& incoming) {
   switch (incoming.channel.read()) {
     case NoteReader::Outcome::pending:
       return incoming.greeted || !incoming.is_late();
@@ -302,7 +303,7 @@ void Mesh::sleep(Deadline deadline) {
   polled_.clear();
   for (const Socket& listening : ports_.sockets)
     polled_.push_back({.fd = listening.get(), .events = POLLIN, .revents = 0});
-  for (const ReceivedMessage& incoming : acceptor_.connections())
+  for (const AcceptedConnection& incoming : acceptor_.connections())
     polled_.push_back({.fd = incoming.channel.socket().get(), .events = POLLIN, .revents = 0});
   auto until = std::min(deadline.at(), Clock::now() + kLongestSleep);
   for (const Outgoing& outgoing : outgoing_) {

@@ -52,8 +52,8 @@ struct CodingBody {
   bool (*valid)(const std::byte* codes, std::size_t bytes);  ///< no code outside the range
 };
 
-/// The body of a struct of value_arithmetic.hpp on the chosen target. Each coding's file defines
-/// its own.
+/// The body of a struct of kernels/arithmetic/value.hpp on the chosen target. Each coding's file
+/// defines its own.
 template <class Coding>
 CodingBody coding_body();
 

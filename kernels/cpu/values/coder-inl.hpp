@@ -16,7 +16,7 @@
 #include "kernels/cpu/values/plain_body.hpp"
 
 // The loops over units that all codings share. A coding's lanes are a struct with
-//   Scalar                             its struct of value_arithmetic.hpp
+//   Scalar                             its struct of kernels/arithmetic/value.hpp
 //   Lanes(scale)                       what all values of a block need
 //   nearest(x, decoded), stochastic(x, words, decoded)   the codes as Packer takes them
 //   decode(code)                       of codes as Unpacker gives them

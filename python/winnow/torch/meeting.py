@@ -56,33 +56,33 @@ class _Meeting:
         self.ranks = range(dist.get_world_size(group))
         self._secret: Optional[str] = None
 
-    def tell(self, mine: Any) -> List[Any]:
+    def gather(self, mine: Any) -> List[Any]:
         """What each rank says."""
-        told = [None] * len(self.ranks)
+        gathered = [None] * len(self.ranks)
         try:
-            dist.all_gather_object(told, mine, group=self._group)
+            dist.all_gather_object(gathered, mine, group=self._group)
         except RuntimeError as error:
             raise CommError(f"the ranks of a process group cannot meet: {error}") from error
-        return told
+        return gathered
 
     def agree_on_secret(self) -> None:
         """Before connect: on that of the environment, which does not travel; on one that rank 0 makes,
         which is worth what the process group is worth; or, where a rank has no libcrypto, on none."""
-        refuse(self.tell(f"{_SECRET} is empty: unset it, or set it" if os.environ.get(_SECRET) == "" else ""))
+        refuse(self.gather(f"{_SECRET} is empty: unset it, or set it" if os.environ.get(_SECRET) == "" else ""))
         named = _SECRET in os.environ or _SECRET_FILE in os.environ
         made = secrets.token_hex(32) if self._rank == 0 else ""
-        told = self.tell((named, can_have_secret(), made))
-        without = [rank for rank in self.ranks if not told[rank][0]]
-        if without and len(without) < len(told):
+        gathered = self.gather((named, can_have_secret(), made))
+        without = [rank for rank in self.ranks if not gathered[rank][0]]
+        if without and len(without) < len(gathered):
             raise UsageError(f"{_SECRET} or {_SECRET_FILE} is set on some ranks, and not on rank "
                              f"{listed(without)}: set it on all or on none")
         if named:
-            self._compare_secrets(salt=told[0][2])
-        elif all(can for _, can, _ in told):
-            self._secret = told[0][2]
+            self._compare_secrets(salt=gathered[0][2])
+        elif all(can for _, can, _ in gathered):
+            self._secret = gathered[0][2]
 
     def _compare_secrets(self, salt: str) -> None:
-        digests = self.tell(_digest_of_secret(salt))
+        digests = self.gather(_digest_of_secret(salt))
         different = [rank for rank in self.ranks if None not in (digests[0], digests[rank])
                      and digests[rank] != digests[0]]
         if different:
@@ -96,11 +96,11 @@ class _Meeting:
             listener = TcpListener(secret=self._secret)
         except Error as error:
             failure = type(error), str(error)
-        told = self.tell((listener.address if listener else None, failure))
-        for rank, (_, theirs) in enumerate(told):
+        gathered = self.gather((listener.address if listener else None, failure))
+        for rank, (_, theirs) in enumerate(gathered):
             if theirs is not None:
                 raise theirs[0](f"rank {rank}: {theirs[1]}")
-        return listener.connect(ranks.index(self._rank), [told[rank][0] for rank in ranks],
+        return listener.connect(ranks.index(self._rank), [gathered[rank][0] for rank in ranks],
                                 self._timeout)
 
 
@@ -115,11 +115,11 @@ class _Base:
         if device.type != "cuda":
             return
         gpu = str(torch.cuda.get_device_properties(device).uuid)
-        told = meeting.tell((self._world.node, gpu, nccl_available()))
-        nodes = [node for node, _, _ in told]
+        gathered = meeting.gather((self._world.node, gpu, nccl_available()))
+        nodes = [node for node, _, _ in gathered]
         alone = len(set(nodes)) == len(nodes)
-        gpus = {(node, theirs) for node, theirs, _ in told}
-        if not alone and all(have for _, _, have in told) and len(gpus) == len(told):
+        gpus = {(node, theirs) for node, theirs, _ in gathered}
+        if not alone and all(have for _, _, have in gathered) and len(gpus) == len(gathered):
             here = [rank for rank in meeting.ranks if nodes[rank] == self._world.node]
             self._node = meeting.connect(here)
 
@@ -154,8 +154,8 @@ def meet(group: Optional[dist.ProcessGroup], timeout: float, device: torch.devic
     known = _groups.setdefault(group, _Group())
     with known.lock:
         meeting, base = _Meeting(group, timeout), known.bases.pop(device, None)
-        told = meeting.tell(base is not None)
-        if base is None or not all(told):  # a rank may have lost its own alone
+        gathered = meeting.gather(base is not None)
+        if base is None or not all(gathered):  # a rank may have lost its own alone
             base = _Base(meeting, device)
         transport = base.transport(timeout, nccl)
         known.bases[device] = base

@@ -39,7 +39,7 @@ TEST_F(MessagesOnDevice, AGraphSealsAndChecks) {
     kernels::zero(exec, std::as_writable_bytes(sum.span()));
     const std::span<const std::byte> bytes = message.span();
     kernels::checksums(exec, {&bytes, 1}, sum.data());
-    const kernels::ReceivedMessage received{
+    const kernels::MessageCheck received{
         .bytes = bytes, .expected = sound.expected, .sum = sum.data()};
     kernels::check_headers(exec, {{&received, 1}, kHeaderLayout, status.span()});
   });

@@ -21,7 +21,7 @@ namespace {
 
 using namespace kernels::cuda;
 using kernels::CallStatus;
-using kernels::ReceivedMessage;
+using kernels::MessageCheck;
 
 /// Runs seal on the model.
 SealBody seal_on(Machine& machine) {
@@ -34,9 +34,9 @@ SealBody seal_on(Machine& machine) {
 }
 
 /// The cases' messages as check_headers gets them, all in host memory.
-std::vector<ReceivedMessage> received(std::span<const CheckCase> cases,
-                                      std::vector<std::uint64_t>& sums) {
-  std::vector<ReceivedMessage> messages;
+std::vector<MessageCheck> received(std::span<const CheckCase> cases,
+                                   std::vector<std::uint64_t>& sums) {
+  std::vector<MessageCheck> messages;
   sums.resize(cases.size());
   for (std::size_t m = 0; m < cases.size(); ++m) {
     const CheckCase& c = cases[m];

@@ -1,13 +1,13 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // What g++ calls where an instrumented function begins and ends (-finstrument-functions).
-#include "lab/trace/hooks.hpp"
+#include "tests/trace/hooks.hpp"
 
 #include <cstddef>
 #include <utility>
 #include <vector>
 
-namespace winnow::lab {
+namespace winnow::tests {
 namespace {
 
 thread_local bool tracing = false;
@@ -32,13 +32,13 @@ std::vector<void*> end_trace() {
   return std::exchange(events, {});
 }
 
-}  // namespace winnow::lab
+}  // namespace winnow::tests
 
 extern "C" {
 void __cyg_profile_func_enter(void* function, void*) {
-  winnow::lab::note(function);
+  winnow::tests::note(function);
 }
 void __cyg_profile_func_exit(void*, void*) {
-  winnow::lab::note(nullptr);
+  winnow::tests::note(nullptr);
 }
 }

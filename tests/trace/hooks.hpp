@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace winnow::lab {
+namespace winnow::tests {
 
 /// From now on notes each function that this thread enters and leaves, in builds with
 /// -finstrument-functions.
@@ -12,4 +12,4 @@ void start_trace();
 /// The addresses of functions entered, in order, and null where one is left.
 std::vector<void*> end_trace();
 
-}  // namespace winnow::lab
+}  // namespace winnow::tests
