@@ -23,6 +23,7 @@ import hsdp_cases
 import life_cases
 import marks_cases
 import optimizer_cases
+import pass_cases
 import report_cases
 import restart_cases
 import state_cases
@@ -31,7 +32,7 @@ import warning_cases
 from torch_harness import DEVICE, say
 
 MODULES = [optimizer_cases, attach_cases, change_cases, clip_cases, marks_cases, warning_cases, state_cases,
-           life_cases,
+           life_cases, pass_cases,
            restart_cases, damage_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, report_cases,
            hook_cases]
 if DEVICE.type == "cuda":

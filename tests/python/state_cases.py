@@ -211,3 +211,25 @@ def case_distributed_checkpoint():
     dist.barrier()
     if dist.get_rank() == 0:
         shutil.rmtree(path)
+
+
+def case_checkpoint_without_winnow():
+    """A checkpoint that knows nothing of Winnow is named, or a partial load leaves the State as it is."""
+    path = gather(tempfile.mkdtemp())[0]
+    ddp, state, optimizer = make(options={"min_bytes": 0})
+    checkpoint.save({"model": ddp.module.state_dict()}, checkpoint_id=path)
+    found = {"model": ddp.module.state_dict(), "winnow": state}
+    try:
+        checkpoint.load(found, checkpoint_id=path, planner=winnow.torch.LoadPlanner())
+        text = ""
+    except checkpoint.CheckpointException as error:
+        text = str(error)
+    expect("no state of Winnow under 'winnow'" in text and "allow_partial_load" in text, text)
+    checkpoint.load(found, checkpoint_id=path, planner=winnow.torch.LoadPlanner(allow_partial_load=True))
+    for number in range(2):
+        step(ddp, optimizer, number)
+    expect(state.residual(next(ddp.parameters())).any(), "training goes on")
+    expect("it is empty" in refused(lambda: make()[1].load_state_dict({})), "an empty one")
+    state.close()
+    if dist.get_rank() == 0:
+        shutil.rmtree(path)

@@ -64,3 +64,20 @@ def case_warnings():
         warnings.simplefilter("error")
         for number in range(3):
             step(ddp, optimizer, number)
+
+
+def case_warnings_as_errors():
+    """They end every rank, not the one that would say them."""
+    ddp = DistributedDataParallel(network())
+    state = winnow.torch.attach(ddp, "topk:0.01", **FIXED)
+    optimizer = torch.optim.Adam(ddp.parameters())
+    warn._said.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            step(ddp, optimizer, 0)
+            raised = ""
+        except UserWarning as error:
+            raised = str(error)
+    expect("second moments" in raised, raised)
+    state.close()

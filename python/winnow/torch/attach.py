@@ -10,6 +10,7 @@ from winnow._library import UsageError
 from winnow.arguments import flag
 from winnow.torch.agree import exchange
 from winnow.torch.frameworks import follow
+from winnow.torch.names import listed
 from winnow.torch.pairing import Pairing, pairing_of
 from winnow.torch.rules import RECIPES, Recipe, recipe_of
 from winnow.torch.slot import expect_no_other_hook, put_in_slot
@@ -114,8 +115,11 @@ def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
 def expect_recipe(optimizer: torch.optim.Optimizer, anyway: bool, remedy: str) -> Recipe:
     """UsageError for optimizers that have none, or settings that it lacks, or that are attached.
     `remedy`: how `anyway` is given."""
-    if pairing_of(optimizer) is not None:
-        raise UsageError(f"this {type(optimizer).__name__} is attached already")
+    pairing = pairing_of(optimizer)
+    if pairing is not None:
+        raise UsageError(f"this {type(optimizer).__name__} is attached already, with a model that has "
+                         f"{listed(pairing.state.names)}: attach it once, and make one of its own for each "
+                         "further model")
     recipe = recipe_of(optimizer)
     for group in optimizer.param_groups if recipe is not None else []:
         recipe.rule.check(optimizer, group)

@@ -4,7 +4,6 @@
 import ctypes
 import re
 import struct
-import warnings
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
@@ -13,6 +12,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 
 from winnow._library import UsageError
 from winnow.torch.names import listed
+from winnow.torch.warn import warn
 
 _NAMES = "names"  # of the parameters, by lines, equal on all ranks
 _FOREIGN = "this is not what state_dict of a winnow.torch.State returns"
@@ -72,6 +72,9 @@ def unpack(states: Sequence[Dict[str, Any]], owner: Owner) -> List[bytes]:
     mine = {theirs.rank: (theirs.size, tensor) for theirs, tensor in found.items()
             if theirs.group == group}
     sizes = {size for size, _ in mine.values()}
+    if not found:
+        raise UsageError("this is no state of Winnow, for it is empty: load_state_dict takes what state_dict "
+                         "of a winnow.torch.State has returned")
     if len(sizes) != 1:
         raise UsageError(f"states of {listed(theirs.key for theirs in found)}: load_state_dict takes those "
                          f"of one checkpoint, for group {owner.group}")
@@ -105,8 +108,8 @@ def warn_of_strangers(saved: Set[str], names: Iterable[str]) -> None:
     """Warns of parameters in a checkpoint that the model lacks: what waits of them stays unsent."""
     strangers = sorted(saved - set(names))
     if strangers:
-        warnings.warn(f"a checkpoint of Winnow has {listed(strangers)}, which this model lacks: what waits "
-                      "of them is never sent", stacklevel=3)
+        warn(f"strangers {strangers}", f"a checkpoint of Winnow has {listed(strangers)}, which this model "
+             "lacks: what waits of them is never sent")
 
 
 def _dictionaries(state: Dict[str, Any], path: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
@@ -134,12 +137,23 @@ class LoadPlanner(DefaultLoadPlanner):
         for path, inside in _dictionaries(state_dict):
             owners = [owner for owner in map(Owner.of_key, map(str, inside)) if owner is not None]
             for mine in owners:
+                found = [(theirs, what) for name, what in stored.items() if name.startswith(path)
+                         and (theirs := Owner.of_key(name[len(path):])) is not None
+                         and theirs.group == mine.group]
+                if not found:
+                    self._lacks_state_of(mine, path)
+                    continue  # the State goes on with its own
                 del inside[mine.key]
-                for name, what in stored.items():
-                    theirs = Owner.of_key(name[len(path):]) if name.startswith(path) else None
-                    if theirs is not None and theirs.group == mine.group:
-                        inside[theirs.key] = torch.empty(what.size, dtype=torch.uint8)
+                for theirs, what in found:
+                    inside[theirs.key] = torch.empty(what.size, dtype=torch.uint8)
             names = stored.get(path + _NAMES)
             if owners and isinstance(names, TensorStorageMetadata):
                 inside[_NAMES] = torch.empty(names.size, dtype=torch.uint8)
         super().set_up_planner(state_dict, metadata, is_coordinator)
+
+    def _lacks_state_of(self, owner: Owner, path: str) -> None:
+        lack = f"this checkpoint has no state of Winnow under '{path.rstrip('.')}' for group {owner.group}"
+        if not self.allow_partial_load:
+            raise UsageError(f"{lack}: leave it out of what is loaded, or take "
+                             "winnow.torch.LoadPlanner(allow_partial_load=True), by which nothing waits")
+        warn(f"no state {path}", f"{lack}: nothing waits")

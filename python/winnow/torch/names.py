@@ -3,8 +3,9 @@
 """Names and ids of parameters, which wrappers of a model do not change."""
 import fnmatch
 import hashlib
-import warnings
 from typing import Any, Iterable, List
+
+from winnow.torch.warn import warn
 
 # What wrappers call the module that they wrap: torch.compile, checkpoint_wrapper, FSDP, Lightning.
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_forward_module")
@@ -33,5 +34,5 @@ def warn_of_unmatched(patterns: Any, names: Iterable[str]) -> None:
     wrong = [pattern for pattern in (str(one).strip() for one in given)
              if pattern and not any(fnmatch.fnmatchcase(name, pattern) for name in known)]
     if wrong:
-        warnings.warn(f"exempt={','.join(wrong)} matches no parameter of this model, which has "
-                      f"{listed(known)}", stacklevel=4)
+        warn(f"exempt {wrong}", f"exempt={','.join(wrong)} matches no parameter of this model, which has "
+             f"{listed(known)}")

@@ -15,7 +15,13 @@ from winnow.torch.place import local
 from winnow.torch.rules import CLIP, UPDATES, Rule, are_updates, default_scale
 from winnow.torch.state import State
 from winnow.torch.twins import Twins
+from winnow.torch.warn import warn
 from winnow.torch.wholes import whole
+
+
+UNREDUCED_STEPS = 10  # after which a model is warned of
+_WRAPPED_ANEW = ("if the DistributedDataParallel was made anew, call winnow.torch.detach(the old one) "
+                 "before, and winnow.torch.attach(the new one, optimizer) after it")
 
 
 class Pairing:
@@ -33,6 +39,7 @@ class Pairing:
             rule.check(optimizer, group)
         self._optimizer = weakref.ref(optimizer)
         self._hidden: List[Tuple[torch.Tensor, torch.Tensor]] = []  # parameters, their gradients
+        self._unreduced = 0  # steps in a row whose gradients Winnow did not reduce
         self.state, self.rule, self.twins, self._scale = state, rule, twins, scale
         _pairings[optimizer] = self
         serve(state.marks)
@@ -159,6 +166,7 @@ class Pairing:
             marks.expect_untouched(parameter, self.state.name_of(parameter))
         marked = {id(p): mark for p in parameters if (mark := marks.take(p)) is not None}
         unused = self._unused(optimizer, marked)
+        self._warn_of_unreduced(any(p.grad is not None for p in parameters), bool(marked or unused))
         self._expect_moments_of_all(optimizer, {*marked, *unused})
         self._clip_what_waits(list(marked.values()))
         for group in optimizer.param_groups:
@@ -180,6 +188,14 @@ class Pairing:
                 moments = optimizer.state.get(parameter)
                 if parameter.grad is not None and are_updates(moments):
                     self.rule.to_gradients(group, moments, self.scale)
+
+    def _warn_of_unreduced(self, has_gradients: bool, are_reduced: bool) -> None:
+        """Where torch's own steps take the place of Winnow's, for long."""
+        if has_gradients and not self.state.lossless:
+            self._unreduced = 0 if are_reduced else self._unreduced + 1
+        if self._unreduced == UNREDUCED_STEPS:
+            warn("unreduced", f"Winnow has reduced no gradient of the last {UNREDUCED_STEPS} steps, which were "
+                 f"torch's own: {_WRAPPED_ANEW}. Where ranks step by themselves, in no_sync, nothing is wrong")
 
     def _unused(self, optimizer: torch.optim.Optimizer, marked: Dict[int, Mark]) -> Set[int]:
         """The id() of parameters whose gradient was zero on all ranks, so that it was not reduced."""
@@ -237,8 +253,8 @@ class Pairing:
                         f"{self.state.name_of(parameter)} has a gradient that Winnow did not reduce, and "
                         f"a second moment that is each rank's own: torch's step of "
                         f"{type(optimizer).__name__} would differ between ranks. Run the backward pass "
-                        "through the DistributedDataParallel and outside of no_sync, or give the "
-                        "parameter to another optimizer")
+                        "through the DistributedDataParallel that is attached, outside of no_sync, or give "
+                        f"the parameter to another optimizer; {_WRAPPED_ANEW}")
 
     @torch.no_grad()
     def leave(self) -> None:

@@ -24,9 +24,10 @@ class Slot:
         self.state: Optional[State] = None
 
     @property
-    def group(self) -> dist.ProcessGroup:
-        """The model's, which may change."""
-        return self._model().process_group
+    def group(self) -> Optional[dist.ProcessGroup]:
+        """The model's, which may change; None once it is gone."""
+        model = self._model()
+        return None if model is None else model.process_group
 
     def expect_one_group(self) -> None:
         """UsageError if other ranks reduce than the model's."""
@@ -99,3 +100,4 @@ def put_in_slot(ddp: DistributedDataParallel, state: State) -> None:
         ddp.register_comm_hook(slot, winnow_hook)
         _slots[ddp] = slot
     slot.state, state.release = state, slot.clear
+    state.group_of_model = lambda: slot.group

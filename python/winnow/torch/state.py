@@ -73,6 +73,7 @@ class State:
         self.rescale: Callable[[Sequence[torch.Tensor]], None] = lambda _: None  # this rank's share
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
         self.release: Optional[Callable[[], None]] = None  # gives the sums back to torch
+        self.group_of_model: Callable[[], Optional[dist.ProcessGroup]] = lambda: None  # if it has one
         self.is_detached = False
         self.follows_scaler = False  # attach_scaler has set loss_scale
 
@@ -95,7 +96,7 @@ class State:
     def begin(self) -> None:
         """Ranks meet and compare options, once all parameters have their names. Collective."""
         self.reducer  # pylint: disable=pointless-statement
-        warn_of_unmatched(self.options.get("exempt", ""), self._known())
+        warn_of_unmatched(self.options.get("exempt", ""), self.names)
 
     def place_at(self, device: torch.device) -> Place:
         """Where gradients lie: `device`, on which all are. UsageError if others are elsewhere."""
@@ -257,15 +258,16 @@ class State:
         transport = self.reducer.transport
         return Owner(min(dist.get_process_group_ranks(group)), transport.rank, transport.size)
 
-    def _known(self) -> List[str]:
-        """The names of parameters that have one."""
+    @property
+    def names(self) -> List[str]:
+        """Of the parameters that have one."""
         return [name for _, name in self._names.values() if name]
 
     def state_dict(self) -> Dict[str, torch.Tensor]:
         """What this rank has not sent, for its checkpoint beside the model and the optimizer: tensors of
         bytes under a key for each rank, so that torch.distributed.checkpoint keeps all of them. Every
         rank saves its own, after the same step."""
-        return pack(self.owner(), self.reducer.save(), self._known())
+        return pack(self.owner(), self.reducer.save(), self.names)
 
     def load_state_dict(self, *states: Dict[str, Any]) -> None:
         """Continues from a checkpoint, before the first step: from this rank's own state_dict, or,
@@ -293,8 +295,8 @@ class State:
                 self._begin_anew()
             raise
         self.marks.is_first = False
-        if self._known():
-            warn_of_strangers(saved, self._known())
+        if self.names:
+            warn_of_strangers(saved, self.names)
 
     def _begin_anew(self) -> None:
         """In the place of a reducer that has made no call. Collective."""
@@ -315,6 +317,10 @@ class State:
         if self.marks:
             raise UsageError("gradients that were reduced wait for optimizer.step(): regroup after it, or "
                              "after winnow.torch.skip_step")
+        of_model = self.group_of_model()
+        if of_model not in (None, dist.group.WORLD if group is None else group):
+            raise UsageError("the DistributedDataParallel has another process group: give it this one first, by "
+                             "its _update_process_group, and then call winnow.torch.regroup(ddp)")
         if self.is_open:
             held, was = self._reducer.save(), self._reducer.transport
             timeout = timeout_of(group) if self.timeout is None else self.timeout

@@ -1,6 +1,7 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Look-ahead inside of forward and backward passes, and nowhere else."""
+import sys
 import weakref
 from typing import Any, Callable, Iterator, List, MutableMapping, Optional, Set, Tuple
 
@@ -60,8 +61,10 @@ class Twins:
         self._filled_at: Any = None  # weights and residuals that the twins were made of
         self._residuals = 0  # a count of their changes
         self._away: List[Tuple[torch.Tensor, torch.Tensor, int]] = []  # parameter, weights, version
-        self._handles = (ddp.register_forward_pre_hook(self._before_forward, prepend=True),
-                         ddp.register_forward_hook(self._after_forward, always_call=True))
+        self._handles = [ddp.register_forward_pre_hook(self._before_forward, prepend=True),
+                         ddp.register_forward_hook(self._after_forward, always_call=True)]
+        self._handles += [module.register_state_dict_pre_hook(self._before_state_dict)
+                          for module in (ddp, getattr(ddp, "module", None)) if module is not None]
         if state is not None:
             self.serve(state)
 
@@ -116,6 +119,12 @@ class Twins:
         if self._away:
             closely = bool(self._contents)
             self._frozen = [(p, _stamp_of(p, closely)) for p in module.parameters() if not p.requires_grad]
+
+    def _before_state_dict(self, module: torch.nn.Module, *_: Any) -> None:
+        """torch calls no hook of a forward pass that a KeyboardInterrupt or SystemExit has ended."""
+        if self._away and self._in_forward and not _is_called(module):
+            self._follows = self._in_forward = False
+            self._move(False, check=False)
 
     @torch.compiler.disable
     def _after_forward(self, _: Any, __: Any, output: Any) -> None:
@@ -243,6 +252,17 @@ class Twins:
         fits = twin is not None and (twin.dtype, twin.device, twin.shape, twin.stride()) == (
             parameter.dtype, parameter.device, parameter.shape, parameter.stride())
         return twin if fits else torch.empty_like(parameter.data)
+
+
+def _is_called(module: torch.nn.Module) -> bool:
+    """Whether this thread is inside of a call of the module, or of one that holds it."""
+    frame = sys._getframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self") if frame.f_code.co_name == "_wrapped_call_impl" else None
+        if caller is not None and (caller is module or getattr(caller, "module", None) is module):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _stamp_of(parameter: torch.Tensor, closely: bool) -> Tuple[int, int, Optional[int]]:
