@@ -1,0 +1,126 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// What plan_scratch promises: a call that finds no memory has changed nothing.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compress/compressor.hpp"
+#include "kernels/exec/place_memory.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using compress::Part;
+
+/// Parameters of a bucket, as one part.
+class Parameters {
+ public:
+  explicit Parameters(std::span<const std::uint64_t> counts) {
+    for (const std::uint64_t count : counts) {
+      auto& state = states_.emplace_back();
+      state.count = count;
+      state.pieces.resize(1);
+      std::vector<float>& values = values_.emplace_back(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        values[i] = static_cast<float>((i * 2654435761U) % 65536) / 65536 - 0.5F;
+      }
+      compress::make_residual({}, state);
+      part.pieces.push_back({.elements = Elements(std::span(values)),
+                             .parameter = &state,
+                             .state = &state.pieces.front(),
+                             .base = static_cast<std::uint32_t>(part.count)});
+      part.count += (count + 63) / 64 * 64;
+    }
+    before_ = values_;
+  }
+  /// Whether a pass has run.
+  bool changed() const {
+    for (const compress::ParameterState& state : states_) {
+      for (const float value : state.residual.span()) {
+        if (value != 0) return true;
+      }
+    }
+    return values_ != before_;
+  }
+
+  Part part;
+
+ private:
+  std::deque<compress::ParameterState> states_;
+  std::deque<std::vector<float>> values_, before_;
+};
+
+const Parameters* watched = nullptr;
+int late = 0;  // allocations after something had changed
+
+std::byte* allocate(std::size_t bytes) {
+  if (watched != nullptr && watched->changed()) ++late;
+  return static_cast<std::byte*>(std::aligned_alloc(64, bytes));
+}
+void release(std::byte* memory) noexcept {
+  std::free(memory);
+}
+constexpr MemorySource kWatched{.allocate = allocate, .release = release};
+
+struct Call {
+  std::vector<std::uint64_t> counts;
+  std::uint32_t owners;
+  int threads;
+  bool is_planned;
+};
+
+/// Encodes a gradient with the scratch that is planned, or without a plan.
+void encode(const compress::Compressor& compressor, const Call& call) {
+  const auto& [counts, owners, threads, is_planned] = call;
+  Parameters parameters(counts);
+  Part& part = parameters.part;
+  compress::share_out(part, compressor, owners, owners == 1 ? Part::kNobody : owners - 1);
+  Workspace plans, scratch(kWatched);
+  if (is_planned) {
+    compress::plan_scratch({.threads = threads, .workspace = &plans}, compressor, part);
+  }
+  const Exec exec{.threads = threads, .workspace = &scratch};
+  std::vector<std::vector<std::uint64_t>> buffers;
+  std::vector<std::span<std::byte>> messages;
+  for (const compress::Shape& shape : part.shapes.gradients) {
+    buffers.emplace_back(shape.bytes() / 8);
+    messages.push_back(std::as_writable_bytes(std::span(buffers.back())));
+  }
+  if (owners > 1) messages.back() = {};
+  compress::EncodeResult out{.messages = messages};
+  const kernels::ScratchScope scope(exec);
+  watched = &parameters;
+  compressor.encode(exec, {.part = part, .header = {}, .random = {}}, out);
+  watched = nullptr;
+  EXPECT_TRUE(parameters.changed());
+}
+
+TEST(Scratch, IsThereBeforeAPassChangesAnything) {
+  for (const char* name : {"topk:0.01", "topk:0.3,int8", "topk:0.01,mean", "blocktopk:4/64",
+                           "threshold:0.49", "threshold:0.1,int8", "randomk:0.05"}) {
+    const auto compressor = compress::make_compressor(name);
+    for (const std::uint32_t owners : {1U, 2U, 7U}) {
+      if (owners > 1 && compressor->one_sign()) continue;
+      for (const int threads : {1, 3}) {
+        late = 0;
+        encode(*compressor, {{333, 70001, 64, 1, 1'000'000, 0}, owners, threads, true});
+        EXPECT_EQ(late, 0) << name << ", " << owners << " owners, " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(Scratch, IsAllocatedLateWithoutAPlan) {
+  late = 0;
+  encode(*compress::make_compressor("topk:0.01"), {{64, 4'000'000}, 1, 1, false});
+  EXPECT_GT(late, 0);
+}
+
+}  // namespace
+}  // namespace winnow::tests
