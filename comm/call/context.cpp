@@ -11,6 +11,7 @@
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/bridge/checked.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/workspace_internal.hpp"
 #include "kernels/load.hpp"
 
 namespace winnow::comm {
@@ -62,11 +63,12 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
 }
 
 Context::~Context() {
-  if (device_workspace_) device_workspace_->set_registrar({});
+  if (device_workspace_) Workspace::Internal::set_registrar(*device_workspace_, {});
 }
 
 void Context::register_scratch() {
-  if (device_workspace_) device_workspace_->set_registrar(world().registrar());
+  if (!device_workspace_) return;
+  Workspace::Internal::set_registrar(*device_workspace_, world().registrar());
 }
 
 void Context::check_all() {
@@ -76,9 +78,9 @@ void Context::check_all() {
 }
 
 void Context::abandon() noexcept {
-  workspace_.abandon();
+  Workspace::Internal::abandon(workspace_);
   for (auto* workspace : {&device_workspace_, &pinned_workspace_}) {
-    if (*workspace) (*workspace)->abandon();
+    if (*workspace) Workspace::Internal::abandon(**workspace);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/workspace_internal.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/reduce.hpp"
 
@@ -71,7 +72,8 @@ bool PlainAllReduce::reduce(const CallParts& call) const {
   call.stats.wire_bytes = dense_bytes(count, bytes_of(type), transport.size());
   Elements all = contiguous(call.segments, count);
   Workspace& scratch = kernels::scratch_of(exec);
-  const bool packed = all.size() == 0 || scratch.is_foreign(all.bytes().data());
+  const bool packed =
+      all.size() == 0 || Workspace::Internal::is_foreign(scratch, all.bytes().data());
   if (packed) {
     const Stopwatch watch(call.stats.select_seconds);
     all = {scratch.take<std::byte>(count * bytes_of(type)).data(), count, type};

@@ -11,6 +11,7 @@
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/exec/together.hpp"
+#include "kernels/exec/workspace_internal.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -101,7 +102,7 @@ Rounds run(Exchange& exchange) {
   const std::span<float> in_place = contiguous(part);
   Workspace& scratch = kernels::scratch_of(exchange.exec);
   const bool packed = in_place.empty() || exchange.course.undoable ||
-                      scratch.is_foreign(std::as_bytes(in_place).data());
+                      Workspace::Internal::is_foreign(scratch, std::as_bytes(in_place).data());
   const std::span<float> all = packed ? scratch.take<float>(part.count) : in_place;
   fill_in(exchange, packed, all);
   if (exchange.course.status != nullptr && exchange.course.undoable) {

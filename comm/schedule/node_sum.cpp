@@ -8,6 +8,7 @@
 
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/workspace_internal.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"
@@ -116,7 +117,9 @@ void NodeSum::fold_in_off_shard_residual() {
     outgoing_[i] = piece.elements.floats();
     const bool is_confined = piece.state->owned_by_plan == exchange_.header.bucket;
     is_folded[i] = piece.state->dirty && !is_confined ? 1 : 0;
-    if (is_folded[i] == 0 && !scratch.is_foreign(piece.elements.bytes().data())) continue;
+    if (is_folded[i] == 0 &&
+        !Workspace::Internal::is_foreign(scratch, piece.elements.bytes().data()))
+      continue;
     const auto folded = buffer.subspan(piece.base, piece.elements.size());
     kernels::copy(exchange_.exec, std::as_writable_bytes(folded), piece.elements.bytes());
     if (is_folded[i] != 0) {

@@ -84,34 +84,12 @@ class Workspace {
     std::pair<std::size_t, std::size_t> mark_;
   };
 
-  /// Takes `count` pieces of `bytes`, each as a workspace for one thread at a time, so that several
-  /// can work at once. They are lent until the next call of `lend`, and what they lend out until
-  /// the Scope ends. A piece never grows: std::bad_alloc where it is used up.
-  std::span<const std::unique_ptr<Workspace>> lend(std::size_t count, std::size_t bytes);
-
   /// Makes sure that `bytes` (each taken size rounded up to alignment()) can be taken without
   /// another allocation: for scratch whose size varies from step to step below a bound.
   void reserve(std::size_t bytes) {
     const Scope scope(*this);
     (void)take_bytes(bytes);
   }
-
-  /// Merges the blocks into one. For host memory the end of the outermost Scope does this. Call it
-  /// for device memory only if its stream is idle and no live graph has captured an address.
-  /// UsageError within a Scope.
-  void compact();
-
-  /// Registers each block, present and future, until the block is freed or another registrar is
-  /// set; an empty one registers nothing. Throws what the registrar throws, as taking memory then
-  /// does, too.
-  void set_registrar(MemoryRegistrar registrar);
-  /// Whether blocks are registered and this memory lies in none of them. Data that a transport is
-  /// to move is then copied here first: see Transport::registrar.
-  bool is_foreign(const std::byte* memory) const noexcept;
-
-  /// Never frees memory again, not even in the destructor: for scratch that a transport may still
-  /// access after a failure.
-  void abandon() noexcept { abandoned_ = true; }
 
   /// Blocks allocated so far; constant from the second step on.
   std::uint64_t allocations() const noexcept { return allocations_; }
@@ -122,6 +100,9 @@ class Workspace {
   /// Alignment of everything taken, in bytes.
   std::size_t alignment() const noexcept { return source_.alignment; }
   bool is_device() const noexcept { return source_.is_device; }
+
+  /// Winnow's own: see kernels/exec/workspace_internal.hpp.
+  struct Internal;
 
  private:
   struct Block {

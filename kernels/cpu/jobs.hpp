@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/workspace_internal.hpp"
 
 namespace winnow::kernels::cpu {
 
@@ -64,7 +65,7 @@ class JobGroups {
     }
     if (groups_ == 0) return;
     const auto ends = workspace.take<std::size_t>(groups_);
-    const auto lent = workspace.lend(threads_, find_groups(ends) + kLine);
+    const auto lent = Workspace::Internal::lend(workspace, threads_, find_groups(ends) + kLine);
     std::atomic<std::size_t> next{0};
     for_each_part(threads_, [&](std::size_t thread) {
       Exec exec = alone_;

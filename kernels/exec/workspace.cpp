@@ -11,6 +11,7 @@
 
 #include "kernels/exec/host_memory.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
+#include "kernels/exec/workspace_internal.hpp"
 
 namespace winnow {
 
@@ -56,19 +57,21 @@ void Workspace::add_block(std::size_t bytes) {
   ++allocations_;
 }
 
-void Workspace::set_registrar(MemoryRegistrar registrar) {
-  for (Block& block : blocks_) block.registration.reset();
-  registrar_ = std::move(registrar);
-  if (!registrar_) return;
-  for (Block& block : blocks_) block.registration = registrar_({block.memory, block.bytes});
+void Workspace::Internal::set_registrar(Workspace& workspace, MemoryRegistrar registrar) {
+  for (Block& block : workspace.blocks_) block.registration.reset();
+  workspace.registrar_ = std::move(registrar);
+  if (!workspace.registrar_) return;
+  for (Block& block : workspace.blocks_) {
+    block.registration = workspace.registrar_({block.memory, block.bytes});
+  }
 }
 
-bool Workspace::is_foreign(const std::byte* memory) const noexcept {
+bool Workspace::Internal::is_foreign(const Workspace& workspace, const std::byte* memory) noexcept {
   const auto holds = [memory](const Block& block) {
     const std::less<> before;  // a total order of pointers
     return !before(memory, block.memory) && before(memory, block.memory + block.bytes);
   };
-  return registrar_ && std::ranges::none_of(blocks_, holds);
+  return workspace.registrar_ && std::ranges::none_of(workspace.blocks_, holds);
 }
 
 /// Makes a block with so many unused bytes the current one.
@@ -83,19 +86,17 @@ void Workspace::find_block(std::size_t bytes) {
   }
 }
 
-std::span<const std::unique_ptr<Workspace>> Workspace::lend(std::size_t count, std::size_t bytes) {
-  while (lent_.size() < count) lent_.push_back(std::make_unique<Workspace>(kLent));
-  const auto lent = std::span(lent_).first(count);
-  for (const auto& workspace : lent) {
-    workspace->current_ = 0;
-    workspace->blocks_.assign(1, {take_bytes(bytes), bytes, 0});
+std::span<const std::unique_ptr<Workspace>> Workspace::Internal::lend(Workspace& workspace,
+                                                                      std::size_t count,
+                                                                      std::size_t bytes) {
+  auto& all = workspace.lent_;
+  while (all.size() < count) all.push_back(std::make_unique<Workspace>(kLent));
+  const auto lent = std::span(all).first(count);
+  for (const auto& piece : lent) {
+    piece->current_ = 0;
+    piece->blocks_.assign(1, {workspace.take_bytes(bytes), bytes, 0});
   }
   return lent;
-}
-
-void Workspace::compact() {
-  WINNOW_EXPECTS(depth_ == 0, "a workspace is compacted when all its Scopes have ended");
-  merge_blocks();
 }
 
 void Workspace::merge_blocks() noexcept {
