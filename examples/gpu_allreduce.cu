@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     // Was ncclAllReduce(gradient, gradient, kCount, ncclFloat, ncclSum, communicator, stream);
     // 0 is the parameter's id.
     reducer.all_reduce(winnow::Elements(gradient, kCount, winnow::ElementType::float32), 0);
-    reducer.synchronize();  // only to hear of errors: the stream needs no more than the call
+    reducer.synchronize();  // only to learn of errors: the stream needs no more than the call
     if (transport->rank() == 0) {
       std::cout << reducer.last().schedule << ": " << reducer.last().wire_bytes
                 << " bytes sent instead of " << reducer.last().dense_wire_bytes << '\n';

@@ -102,7 +102,7 @@ class Workspace {
   bool is_device() const noexcept { return source_.is_device; }
 
   /// Winnow's own: see kernels/exec/workspace_internal.hpp.
-  struct Internal;
+  struct [[gnu::visibility("hidden")]] Internal;
 
  private:
   struct Block {

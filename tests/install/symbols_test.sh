@@ -18,10 +18,10 @@ grep -q '^winnow::AllReducer::all_reduce(' <<<"$names" || { echo 'no AllReducer'
 foreign=$(grep -vE '^(_init|_fini|_edata|_end|__bss_start)$' <<<"$names" |
   grep -vE '^((typeinfo|typeinfo name|vtable) for )?winnow::([A-Z][A-Za-z]*(::|$)|[a-z_]+\()' |
   grep -vE '^winnow_[a-z_]+$' |
-  grep -vE '^winnow::kernels::(reduce|expect_reducible|wait|StreamMark::[~A-Za-z_]+)\(' |
-  grep -vE '^winnow::comm::(expect_(peer|started|memory)|Node(Group|Memory)::[~A-Za-z_=]+)\(' |
+  grep -vE '^winnow::kernels::(reduce|expect_reducible|wait_for_device|StreamMark::[~A-Za-z_]+)\(' |
+  grep -vE '^winnow::comm::Node(Group|Memory)::[~A-Za-z_=]+\(' |
   grep -vE '^(typeinfo|typeinfo name|vtable) for winnow::comm::GrowingMessages$')
 [[ -z $foreign ]] || { printf 'exported beside the interface:\n%s\n' "$foreign"; failures=1; }
-inner=$(grep -F '::Impl' <<<"$names")
+inner=$(grep -E "::(Impl|Internal)" <<<"$names")
 [[ -z $inner ]] || { printf 'exported, though private:\n%s\n' "$inner"; failures=1; }
 exit $failures
