@@ -9,7 +9,7 @@
 
 namespace winnow {
 
-/// What the library does with a workspace, and no program.
+/// Functions that the library calls, and no program.
 struct Workspace::Internal {
   /// Takes `count` pieces of `bytes`, each as a workspace for one thread at a time, so that several
   /// can work at once. They are lent until the next call of `lend`, and what they lend out until
