@@ -100,7 +100,7 @@ std::span<const std::unique_ptr<Workspace>> Workspace::Internal::lend(Workspace&
 }
 
 void Workspace::merge_blocks() noexcept {
-  if (blocks_.size() < 2 || abandoned_) return;
+  if (abandoned_) return;
   const std::size_t bytes = capacity();
   release();
   current_ = 0;
