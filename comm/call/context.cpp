@@ -26,7 +26,7 @@ Claim claim(const Transport* transport) {
 
 Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     : transport_(std::move(transport)), claim_(claim(transport_.get())) {
-  host_.workspace = exec_.workspace = &workspace_;
+  host_.workspace = exec_.workspace = &scratch_.host;
   try {
     WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
                        where.pinned_workspace == nullptr && where.launches == nullptr,
@@ -41,11 +41,11 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
                    "Exec::stream is for buckets in device memory: with it pass Place::cuda");
     device_ = kernels::current_device(where.place);
     if (where.place == Place::cuda) {
-      exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));
-      exec_.launches = &launches_;
-      exec_.pinned_workspace = &pinned_workspace_.emplace(kernels::pinned_memory());
+      exec_.device_workspace = &scratch_.device.emplace(kernels::memory_of(where.place));
+      exec_.launches = &scratch_.launches;
+      exec_.pinned_workspace = &scratch_.pinned.emplace(kernels::pinned_memory());
       // Now, while nothing is under way: both may wait for the device.
-      pinned_workspace_->reserve(1);
+      scratch_.pinned->reserve(1);
       kernels::load_kernels(where.place);
     }
     exec_.place = where.place;
@@ -63,12 +63,12 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
 }
 
 Context::~Context() {
-  if (device_workspace_) Workspace::Internal::set_registrar(*device_workspace_, {});
+  if (scratch_.device) Workspace::Internal::set_registrar(*scratch_.device, {});
 }
 
 void Context::register_scratch() {
-  if (!device_workspace_) return;
-  Workspace::Internal::set_registrar(*device_workspace_, world().registrar());
+  if (!scratch_.device) return;
+  Workspace::Internal::set_registrar(*scratch_.device, world().registrar());
 }
 
 void Context::check_all() {
@@ -78,8 +78,8 @@ void Context::check_all() {
 }
 
 void Context::abandon() noexcept {
-  Workspace::Internal::abandon(workspace_);
-  for (auto* workspace : {&device_workspace_, &pinned_workspace_}) {
+  Workspace::Internal::abandon(scratch_.host);
+  for (auto* workspace : {&scratch_.device, &scratch_.pinned}) {
     if (*workspace) Workspace::Internal::abandon(**workspace);
   }
 }

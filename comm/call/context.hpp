@@ -64,18 +64,23 @@ class Context {
 
   /// Scratch blocks allocated, in both memories.
   std::uint64_t allocations() const {
-    std::uint64_t sum = workspace_.allocations();
-    for (const auto* workspace : {&device_workspace_, &pinned_workspace_})
+    std::uint64_t sum = scratch_.host.allocations();
+    for (const auto* workspace : {&scratch_.device, &scratch_.pinned}) {
       if (*workspace) sum += (*workspace)->allocations();
+    }
     return sum;
   }
   /// Never frees scratch again: the transport may still access it.
   void abandon() noexcept;
 
  private:
-  Workspace workspace_;  // these outlive the transports, which may still read sent buffers
-  std::optional<Workspace> device_workspace_, pinned_workspace_;
-  Exec::Launches launches_;
+  struct Scratch {
+    Workspace host;
+    std::optional<Workspace> device, pinned;
+    Exec::Launches launches;
+  };
+
+  Scratch scratch_;  // outlives the transports, which may still read sent buffers
   Exec host_, exec_;
   int device_ = -1;
   std::string refusal_;
