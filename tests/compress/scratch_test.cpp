@@ -21,15 +21,13 @@ using compress::Part;
 /// Parameters of a bucket, as one part.
 class Parameters {
  public:
-  explicit Parameters(std::span<const std::uint64_t> counts) {
-    for (const std::uint64_t count : counts) {
+  explicit Parameters(std::span<const std::uint64_t> counts)
+      : values_(gradients(counts)), before_(values_) {
+    for (std::vector<float>& values : values_) {
+      const std::uint64_t count = values.size();
       auto& state = states_.emplace_back();
       state.count = count;
       state.pieces.resize(1);
-      std::vector<float>& values = values_.emplace_back(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        values[i] = static_cast<float>((i * 2654435761U) % 65536) / 65536 - 0.5F;
-      }
       compress::make_residual({}, state);
       part.pieces.push_back({.elements = Elements(std::span(values)),
                              .parameter = &state,
@@ -37,7 +35,6 @@ class Parameters {
                              .base = static_cast<std::uint32_t>(part.count)});
       part.count += (count + 63) / 64 * 64;
     }
-    before_ = values_;
   }
   /// Whether a pass has run.
   bool changed() const {
@@ -52,8 +49,19 @@ class Parameters {
   Part part;
 
  private:
+  static std::vector<std::vector<float>> gradients(std::span<const std::uint64_t> counts) {
+    std::vector<std::vector<float>> all;
+    for (const std::uint64_t count : counts) {
+      std::vector<float>& values = all.emplace_back(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        values[i] = static_cast<float>((i * 2654435761U) % 65536) / 65536 - 0.5F;
+      }
+    }
+    return all;
+  }
+
   std::deque<compress::ParameterState> states_;
-  std::deque<std::vector<float>> values_, before_;
+  std::vector<std::vector<float>> values_, before_;
 };
 
 const Parameters* watched = nullptr;

@@ -34,6 +34,7 @@ std::vector<void*> end_trace() {
 
 }  // namespace winnow::tests
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): g++ calls these names
 extern "C" {
 void __cyg_profile_func_enter(void* function, void*) {
   winnow::tests::note(function);
@@ -42,3 +43,4 @@ void __cyg_profile_func_exit(void*, void*) {
   winnow::tests::note(nullptr);
 }
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
