@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What plan_scratch promises: a call that finds no memory has changed nothing.
+// A call that finds no memory has changed nothing, if plan_scratch has seen its part.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

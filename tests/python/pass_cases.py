@@ -47,7 +47,8 @@ def case_interrupted_forward():
             handle.remove()
             saved = torch.cat([value.flatten() for value in ddp.module.state_dict().values()])
             expect(torch.equal(saved, before), f"{kind}, {raised.__name__}: the weights")
-            expect(not torch.equal(inside[1], ddp.module[3].weight), f"{kind}: the pass looked ahead")
+            expect(not torch.equal(inside[0], ddp.module[0].weight), f"{kind}: state_dict inside of the pass")
+            expect(not torch.equal(inside[1], ddp.module[3].weight), f"{kind}: the pass goes on ahead")
             for number in range(3, 5):
                 optimizer.zero_grad()
                 plain_pass(ddp, number)
