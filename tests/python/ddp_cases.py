@@ -1,9 +1,10 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""usage: torchrun --nproc_per_node=N ddp_cases.py [--share I/N] [CASE...]
+"""usage: torchrun --nproc_per_node=N ddp_cases.py [--backend NAME] [--share I/N] [CASE...]
 
-winnow.torch on processes that torchrun starts. Without CASE: all but `killed`, whose last rank dies; with
---share of these every N-th from the I-th (from 0) on.
+winnow.torch on processes that torchrun starts, as a job over gloo or another backend. Without CASE: all but
+`killed`, whose last rank dies, and `default_group`, for --backend winnow; with --share of these every N-th
+from the I-th (from 0) on.
 Each rank exits with 0 if and only if nothing failed; rank 0 names the cases. CASES_ON=cuda has models
 on the GPUs, one or several, of this machine.
 """
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 import attach_cases
+import backend_cases
 import change_cases
 import clip_cases
 import damage_cases
@@ -34,7 +36,8 @@ from torch_harness import DEVICE, say
 MODULES = [optimizer_cases, attach_cases, change_cases, clip_cases, marks_cases, warning_cases, state_cases,
            life_cases, pass_cases,
            restart_cases, damage_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, report_cases,
-           hook_cases]
+           hook_cases, backend_cases]
+ALONE = ("killed", "default_group")
 if DEVICE.type == "cuda":
     for sharded in fsdp_cases, hsdp_cases:  # over gloo torch shards in host memory alone
         MODULES.remove(sharded)
@@ -42,15 +45,16 @@ if DEVICE.type == "cuda":
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
     cases = {name[5:]: case for module in MODULES for name, case in vars(module).items()
              if name.startswith("case_")}
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0].removeprefix("usage: "))
+    parser.add_argument("--backend", default="gloo")
     parser.add_argument("--share", default="0/1")
     parser.add_argument("cases", nargs="*")
     arguments = parser.parse_args()
+    dist.init_process_group(arguments.backend)
     first, every = map(int, arguments.share.split("/"))
-    for name in arguments.cases or [name for name in cases if name != "killed"][first::every]:
+    for name in arguments.cases or [name for name in cases if name not in ALONE][first::every]:
         cases[name]()
         say("ok", name)
     dist.barrier()

@@ -1,10 +1,11 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""usage: torch_suite.py [--ranks N] [--enable] [TEST...]
+"""usage: torch_suite.py [--ranks N] [--enable | --backend] [TEST...]
 
 torch's own tests of DistributedDataParallel, in host memory over gloo: each alone, and, if it passes,
 with Winnow attached to every model, lossless. Without TEST: all that name DistributedDataParallel.
 --enable: with winnow.torch.enable() instead, so that models and optimizers are attached together.
+--backend: over the backend winnow instead, lossless; without TEST all tests of collectives, too.
 Exits with 0 if and only if all that pass alone end with Winnow as they should, of which REFUSED and
 OTHERWISE have exceptions. Skipped are those that need a GPU or fail alone.
 """
@@ -27,14 +28,17 @@ os.environ.setdefault("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "60")
 parser = argparse.ArgumentParser(usage=__doc__.removeprefix("usage: "))
 parser.add_argument("--ranks", type=int, default=2)
 parser.add_argument("--enable", action="store_true")
+parser.add_argument("--backend", action="store_true")
 parser.add_argument("tests", nargs="*")
 arguments = parser.parse_args()
 os.environ.update(BACKEND="gloo", WORLD_SIZE=str(arguments.ranks), TEMP_DIR=tempfile.gettempdir())
 
 import torch  # pylint: disable=wrong-import-position
+import torch.distributed as dist  # pylint: disable=wrong-import-position
 from torch.nn.parallel import DistributedDataParallel  # pylint: disable=wrong-import-position
 
 import winnow.torch  # pylint: disable=wrong-import-position
+from winnow.torch.backend.sums import Sums  # pylint: disable=wrong-import-position
 from winnow.torch.hook import BucketReducer  # pylint: disable=wrong-import-position
 from cpu_for_gpu import OnHost, stand_in  # pylint: disable=wrong-import-position
 
@@ -58,6 +62,12 @@ OTHERWISE = {
     "test_ddp_profiling_torch_profiler": "Scalars are not equal",
     # Expects that torch's log names no hook.
     "test_ddp_comm_hook_logging": "winnow_hook",
+}
+
+# Likewise over the backend.
+OTHERWISE_OVER_BACKEND = {
+    "test_ddp_profiling_torch_profiler": "Scalars are not equal",
+    "test_get_backend": "winnow",
 }
 
 LEFT_OUT = {
@@ -97,13 +107,14 @@ class Watcher:
     def __init__(self):
         self.calls, self.refused = 0, []
         self._seen = weakref.WeakSet()
-        start = BucketReducer.start
-
-        def counted(*arguments):
-            self.calls += 1
-            return start(*arguments)
-
-        BucketReducer.start = counted
+        if arguments.backend:
+            self._count(Sums, "add")
+            init = dist.init_process_group
+            options = winnow.torch.GroupOptions("topk:1", rule="group", min_bytes=0)
+            dist.init_process_group = lambda *positional, **keywords: init(
+                *positional, **{**keywords, "backend": "winnow", "pg_options": options})
+            return
+        self._count(BucketReducer, "start")
         if arguments.enable:
             winnow.torch.enable("none", only=lambda model: not model._comm_hooks, anyway=True)
             return
@@ -111,6 +122,15 @@ class Watcher:
         self._around("forward", before=lambda model: model.training and torch.is_grad_enabled())
         for name in "register_comm_hook", "_register_builtin_comm_hook":
             self._around(name, before=lambda _: False)
+
+    def _count(self, of, name):
+        method = getattr(of, name)
+
+        def counted(*arguments):
+            self.calls += 1
+            return method(*arguments)
+
+        setattr(of, name, counted)
 
     def _around(self, name, before):
         """Attaches before a method of a model, if so, or else after it."""
@@ -153,8 +173,11 @@ def run_with_winnow(name):
         outcome = run_one(name, records)
         found = [json.loads(file.read_text(encoding="utf-8")) for file in Path(records).iterdir()]
     calls = sum(record["calls"] for record in found)
-    if name in OTHERWISE and not arguments.enable:
-        return ("passed" if OTHERWISE[name] in outcome else f"not as expected: {outcome}"), calls
+    otherwise = {} if arguments.enable else OTHERWISE_OVER_BACKEND if arguments.backend else OTHERWISE
+    if name in otherwise:
+        return ("passed" if otherwise[name] in outcome else f"not as expected: {outcome}"), calls
+    if arguments.backend:
+        return outcome, calls
     if outcome != "passed":
         return outcome, calls
     refused = [text for record in found for text in record["refused"]]
@@ -168,11 +191,11 @@ def run_with_winnow(name):
 
 
 def names():
-    """Of the tests that are about DistributedDataParallel."""
+    """Of the tests that are about DistributedDataParallel, or of all."""
     return [name for name in unittest.defaultTestLoader.getTestCaseNames(Suite)
-            if name not in LEFT_OUT and re.search(
+            if name not in LEFT_OUT and (arguments.backend or re.search(
                 "DistributedDataParallel|ddp", inspect.getsource(inspect.unwrap(getattr(Suite, name))),
-                re.IGNORECASE)]
+                re.IGNORECASE))]
 
 
 def main():

@@ -9,6 +9,7 @@ All replicas hold the same bits after every step. docs/pytorch.md says what work
 """
 from winnow.torch.adamw import AdamW
 from winnow.torch.attach import attach, detach, skip_step, state_of
+from winnow.torch.backend import GroupOptions, register
 from winnow.torch.checkpoint import LoadPlanner
 from winnow.torch.enable import enable
 from winnow.torch.fsdp import attach_fsdp
@@ -22,6 +23,8 @@ from winnow.torch.scaler import attach_scaler
 from winnow.torch.sgd import SGD
 from winnow.torch.state import State
 
-__all__ = ["AdamW", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler",
-           "detach", "enable", "hook", "load_checkpoint", "look_ahead", "metrics", "regroup", "report",
-           "save_checkpoint", "skip_step", "state_of"]
+register()
+
+__all__ = ["AdamW", "GroupOptions", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp",
+           "attach_scaler", "detach", "enable", "hook", "load_checkpoint", "look_ahead", "metrics", "regroup",
+           "report", "save_checkpoint", "skip_step", "state_of"]

@@ -4,6 +4,7 @@
 from typing import Any, Dict, List, Optional, Set, Union, overload
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
@@ -21,7 +22,8 @@ from winnow.torch.uneven import rescale_of
 from winnow.torch.warn import warn
 from winnow.torch.watch import allow_step, states, watch
 
-Attached = Union[torch.nn.Module, State]  # a model that Winnow is attached to, or its state
+# A model that Winnow is attached to, or its state, or a group of the backend.
+Attached = Union[torch.nn.Module, State, dist.ProcessGroup]
 
 
 @overload
@@ -208,10 +210,12 @@ def remember(model: torch.nn.Module, state: State) -> None:
 
 
 def state_of(model: Attached) -> State:
-    """The State of a model that Winnow is attached to: its reducer has the statistics and residuals, its
+    """The State of a model that Winnow is attached to, or of a group of the backend: its reducer has the statistics and residuals, its
     state_dict what this rank has not sent. UsageError if there is none."""
     if isinstance(model, State):
         return model
+    if isinstance(model, dist.ProcessGroup) and hasattr(model, "state"):
+        return model.state
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     if model not in states:
         raise UsageError("Winnow is not attached to this model")

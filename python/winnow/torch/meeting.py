@@ -1,14 +1,17 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """How the ranks of a process group meet: addresses travel over the group itself, once for a kind of
-device, and again after an error. Each reducer gets a duplicate of what they met by, so that none
-waits for another one's turn."""
+device, and again after an error; or through a store, where the group is Winnow's own. Each reducer gets
+a duplicate of what they met by, so that none waits for another one's turn."""
+import contextlib
 import hashlib
+import itertools
+import json
 import os
 import secrets
 import threading
 import weakref
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -20,6 +23,7 @@ from winnow.transports import (TcpListener, Transport, can_have_secret, mixed_tr
                                nccl_available, nccl_transport)
 
 _MOST_SECONDS = 1e6  # that the library takes
+Gather = Callable[[Any], List[Any]]  # what each rank of a group says, to all of them
 
 
 def timeout_of(group: Optional[dist.ProcessGroup]) -> float:
@@ -34,7 +38,7 @@ def timeout_of(group: Optional[dist.ProcessGroup]) -> float:
 _SECRET, _SECRET_FILE = "WINNOW_TCP_SECRET", "WINNOW_TCP_SECRET_FILE"
 
 
-def _digest_of_secret(salt: str) -> Optional[bytes]:
+def _digest_of_secret(salt: str) -> Optional[str]:
     """Of the environment's, by which ranks compare theirs. None for a file that the library will refuse."""
     secret = os.fsencode(os.environ.get(_SECRET, ""))
     if _SECRET not in os.environ:
@@ -43,27 +47,51 @@ def _digest_of_secret(salt: str) -> Optional[bytes]:
             return None
         with open(path, "rb") as file:
             secret = file.read().rstrip(b"\r\n")
-    return hashlib.sha256(b"winnow secret digest" + salt.encode() + secret).digest()
+    return hashlib.sha256(b"winnow secret digest" + salt.encode() + secret).hexdigest()
 
 
-class _Meeting:
-    """Of the ranks of `group`, in its order. Collective: each rank makes the same calls in the same
-    order."""
+def gather_over_group(group: dist.ProcessGroup) -> Gather:
+    """By a collective of the group."""
+    def gather(mine: Any) -> List[Any]:
+        gathered = [None] * dist.get_world_size(group)
+        dist.all_gather_object(gathered, mine, group=group)
+        return gathered
 
-    def __init__(self, group: dist.ProcessGroup, timeout: float):
-        self._group, self._timeout = group, timeout
-        self._rank = dist.get_rank(group)
-        self.ranks = range(dist.get_world_size(group))
+    return gather
+
+
+def gather_over_store(store: dist.Store, rank: int, size: int) -> Gather:
+    """By keys that nobody else of the store has, so that any thread may. What was said stays there until
+    the rank says the next."""
+    rounds = itertools.count()
+
+    def gather(mine: Any) -> List[Any]:
+        number = next(rounds)
+        store.set(f"winnow/{number}/{rank}", json.dumps(mine))
+        gathered = [json.loads(store.get(f"winnow/{number}/{other}")) for other in range(size)]
+        if number > 0:
+            with contextlib.suppress(RuntimeError):  # a store that deletes nothing
+                store.delete_key(f"winnow/{number - 1}/{rank}")  # all have read it
+        return gathered
+
+    return gather
+
+
+class Meeting:
+    """Of ranks that can say something to each other. Collective: each rank makes the same calls in the
+    same order. What `gather` carries are texts, numbers, None, and lists of such."""
+
+    def __init__(self, rank: int, size: int, timeout: float, gather: Gather):
+        self._rank, self._timeout, self._gather = rank, timeout, gather
+        self.ranks = range(size)
         self._secret: Optional[str] = None
 
     def gather(self, mine: Any) -> List[Any]:
         """What each rank says."""
-        gathered = [None] * len(self.ranks)
         try:
-            dist.all_gather_object(gathered, mine, group=self._group)
+            return self._gather(mine)
         except RuntimeError as error:
             raise CommError(f"the ranks of a process group cannot meet: {error}") from error
-        return gathered
 
     def agree_on_secret(self) -> None:
         """Before connect: on that of the environment, which does not travel; on one that rank 0 makes,
@@ -95,20 +123,20 @@ class _Meeting:
         try:
             listener = TcpListener(secret=self._secret)
         except Error as error:
-            failure = type(error), str(error)
+            failure = isinstance(error, UsageError), str(error)
         gathered = self.gather((listener.address if listener else None, failure))
         for rank, (_, theirs) in enumerate(gathered):
             if theirs is not None:
-                raise theirs[0](f"rank {rank}: {theirs[1]}")
+                raise (UsageError if theirs[0] else CommError)(f"rank {rank}: {theirs[1]}")
         return listener.connect(ranks.index(self._rank), [gathered[rank][0] for rank in ranks],
                                 self._timeout)
 
 
-class _Base:
+class Base:
     """Connections that only make others: of all ranks; and, for gradients on GPUs, of those of this
     node, if every rank has NCCL and a GPU of its own."""
 
-    def __init__(self, meeting: _Meeting, device: torch.device):
+    def __init__(self, meeting: Meeting, device: torch.device):
         meeting.agree_on_secret()
         self._world = meeting.connect(meeting.ranks)
         self._node: Optional[Transport] = None
@@ -130,12 +158,16 @@ class _Base:
             return world
         return mixed_transport(world, nccl_transport(self._node, timeout, **nccl), timeout)
 
+    def host_transport(self, timeout: float) -> Transport:
+        """A new one for messages in host memory. Collective."""
+        return self._world.duplicate(timeout)
+
 
 class _Group:
     """What this module keeps of a process group, as long as that lives."""
 
     def __init__(self) -> None:
-        self.bases: Dict[torch.device, _Base] = {}
+        self.bases: Dict[torch.device, Base] = {}
         self.lock = threading.Lock()
 
 
@@ -153,10 +185,11 @@ def meet(group: Optional[dist.ProcessGroup], timeout: float, device: torch.devic
     group = dist.group.WORLD if group is None else group
     known = _groups.setdefault(group, _Group())
     with known.lock:
-        meeting, base = _Meeting(group, timeout), known.bases.pop(device, None)
+        meeting = Meeting(dist.get_rank(group), dist.get_world_size(group), timeout, gather_over_group(group))
+        base = known.bases.pop(device, None)
         gathered = meeting.gather(base is not None)
         if base is None or not all(gathered):  # a rank may have lost its own alone
-            base = _Base(meeting, device)
+            base = Base(meeting, device)
         transport = base.transport(timeout, nccl)
         known.bases[device] = base
     return transport

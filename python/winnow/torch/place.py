@@ -3,14 +3,16 @@
 """Where a model's gradients lie, and how Winnow's work follows what PyTorch does there."""
 import abc
 import contextlib
-from typing import Any, ContextManager, Dict, Iterator, Mapping, Optional
+from typing import Any, Callable, ContextManager, Dict, Iterator, Mapping
 
 import torch
-import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.reducer import Reducer
-from winnow.torch.meeting import meet, timeout_of
+from winnow.transports import Transport
+
+# A transport for gradients on a device, with these options of NCCL.
+Connect = Callable[[torch.device, Mapping[str, int]], Transport]
 
 
 class Place(abc.ABC):
@@ -19,9 +21,9 @@ class Place(abc.ABC):
     device: torch.device
 
     @abc.abstractmethod
-    def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
+    def make_reducer(self, connect: Connect, deadline: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
-        """Collective: the ranks of `group` meet."""
+        """Collective: ranks meet by `connect`. `deadline`: of calls, in seconds, where messages have one."""
 
     @abc.abstractmethod
     def follow(self, buffer: torch.Tensor) -> None:
@@ -45,10 +47,9 @@ class Host(Place):
 
     device = torch.device("cpu")
 
-    def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
+    def make_reducer(self, connect: Connect, deadline: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
-        transport = meet(group, timeout, self.device, {})
-        return Reducer(transport, compressor, **{"deadline": timeout_of(group), **options})
+        return Reducer(connect(self.device, {}), compressor, **{"deadline": deadline, **options})
 
     def follow(self, buffer: torch.Tensor) -> None:
         pass
@@ -71,11 +72,11 @@ class Gpu(Place):
         # Of torch's pool, which outlives the reducer.
         self._stream = torch.cuda.Stream(device, priority=stream_priority)
 
-    def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
+    def make_reducer(self, connect: Connect, deadline: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
         with torch.cuda.device(self.device):
-            transport = meet(group, timeout, self.device, self._nccl)
-            return Reducer(transport, compressor, stream=self._stream.cuda_stream, **options)
+            return Reducer(connect(self.device, self._nccl), compressor, stream=self._stream.cuda_stream,
+                           **options)
 
     def follow(self, buffer: torch.Tensor) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self.device))

@@ -62,7 +62,8 @@ def _saved(stats: Stats) -> float:
 
 def metrics(model: Attached) -> Dict[str, float]:
     """What the calls of this rank have done so far, as numbers for TensorBoard, wandb or a Trainer's
-    log; the keys stay the same from step to step. `model`: what Winnow is attached to, or its State.
+    log; the keys stay the same from step to step. `model`: what Winnow is attached to, its State,
+    or a group of the backend winnow.
     Local: each rank has its own. None of them is a NaN; before the first step they are 0, or 1.
 
     Sums over all steps, and with "_per_step" behind the key their means: "winnow/wire_bytes", what

@@ -15,7 +15,7 @@ from winnow.torch.checkpoint import (BEGINNING, Owner, expect_one_step, names_in
                                      warn_of_strangers)
 from winnow.torch.hook import BucketReducer
 from winnow.torch.marks import Marks
-from winnow.torch.meeting import timeout_of
+from winnow.torch.meeting import meet, timeout_of
 from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
 from winnow.torch.norms import Norms
 from winnow.torch.overlap import Overlap
@@ -116,10 +116,15 @@ class State:
         if self._reducer is None:
             if self._place is None:
                 self.place_at(torch.device("cpu"))
-            timeout = timeout_of(self.group) if self.timeout is None else self.timeout
             options = {"links": "measured", **self.options}  # for report's estimate of dense
-            self._reducer = self._place.make_reducer(self.group, timeout, self.compressor, options)
+            self._reducer = self._make_reducer(self.group, options)
         return self._reducer
+
+    def _make_reducer(self, group: Optional[dist.ProcessGroup], options: Dict[str, Any]) -> Reducer:
+        deadline = timeout_of(group)
+        timeout = deadline if self.timeout is None else self.timeout
+        return self._place.make_reducer(lambda device, nccl: meet(group, timeout, device, nccl), deadline,
+                                        self.compressor, options)
 
     @property
     def is_open(self) -> bool:
@@ -323,8 +328,7 @@ class State:
                              "its _update_process_group, and then call winnow.torch.regroup(ddp)")
         if self.is_open:
             held, was = self._reducer.save(), self._reducer.transport
-            timeout = timeout_of(group) if self.timeout is None else self.timeout
-            made = self._place.make_reducer(group, timeout, self.compressor, self.options)
+            made = self._make_reducer(group, self.options)
             made.load(*(held if rank == was.rank else None for rank in range(was.size)))
             if self.marks.undoes:
                 made.begin_step()

@@ -110,15 +110,21 @@ def _check(optimizer: torch.optim.Optimizer, pairing: "Pairing | None", state: S
         _warn_of_dense(state)
 
 
+def warn_of_adaptive(optimizer: torch.optim.Optimizer, remedy: str) -> None:
+    """If this is such an optimizer of torch's own, and steps by compressed sums."""
+    if isinstance(optimizer, _ADAPTIVE) and pairing_of(optimizer) is None and not steps_anyway(optimizer):
+        warn("adaptive", f"{type(optimizer).__name__} makes wrong second moments of compressed sums: torch's "
+             f"AdamW so ended 32 % above the loss of dense sums (docs/convergence.md). {remedy}")
+
+
 def _warn_of_losses(optimizer: torch.optim.Optimizer, pairing: "Pairing | None",
                     state: State) -> None:
     name = type(optimizer).__name__
     of_ddp = any(isinstance(model, DistributedDataParallel) for model, its in states.items() if its is state)
-    if pairing is None and isinstance(optimizer, _ADAPTIVE) and not steps_anyway(optimizer):
-        warn("adaptive", f"{name} makes wrong second moments of compressed sums: torch's AdamW so "
-             "ended 32 % above the loss of dense sums (docs/convergence.md). Write optimizer = " +
-             ("winnow.torch.attach(ddp, optimizer) in place of winnow.torch.attach(ddp)" if of_ddp else
-              "winnow.torch.AdamW(model.parameters(), ..., model=model)"))
+    if pairing is None:
+        warn_of_adaptive(optimizer, "Write optimizer = " + (
+            "winnow.torch.attach(ddp, optimizer) in place of winnow.torch.attach(ddp)" if of_ddp else
+            "winnow.torch.AdamW(model.parameters(), ..., model=model)"))
     looks = state.marks.looked or (pairing is not None and pairing.twins is not None)
     if looks or steps_anyway(optimizer):
         return

@@ -1,0 +1,307 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The process group of the backend."""
+import collections
+import functools
+import logging
+import sys
+import threading
+import weakref
+from typing import Any, Counter, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from winnow._library import UsageError
+from winnow.torch.agree import refuse
+from winnow.torch.backend.options import GroupOptions, is_named
+from winnow.torch.backend.sequence import Place, Sequence, in_backward, watch_steps
+from winnow.torch.backend.sums import Ranks, Sum, Sums
+from winnow.torch.backend.work import GroupWork
+from winnow.torch.meeting import Meeting, gather_over_store
+from winnow.torch.names import id_of
+from winnow.torch.state import State
+from winnow.torch.warn import warn
+from winnow.torch.watch import warn_of_adaptive
+
+_OPS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "average", dist.ReduceOp.PREMUL_SUM: "sum"}
+_COMPRESSED = (torch.float32, torch.bfloat16, torch.float16)
+_SUMMED = (*_COMPRESSED, torch.float64)
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)
+_STEPS, _SUMS = 20, 4096  # after which a group says what it has compressed
+# Modules of torch that sum statistics, activations and factors of gradients in a backward pass.
+_OTHER_SUMS = ("torch.nn.modules._functions", "torch.distributed.tensor",
+               "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook")
+_NOWHERE = Place(-1, 0, False)
+_log = logging.getLogger("winnow")
+
+
+def _flat(tensor: torch.Tensor) -> Optional[torch.Tensor]:
+    """The memory of a tensor without gaps, in one dimension; None for others."""
+    stride = 1
+    for extent, ahead in sorted(((extent, ahead) for extent, ahead in zip(tensor.shape, tensor.stride())
+                                 if extent > 1), key=lambda one: one[1]):
+        if ahead != stride:
+            return None
+        stride *= extent
+    return tensor.detach().as_strided((tensor.numel(),), (1,))
+
+
+def _op_of(given: Any) -> Tuple[Any, float]:
+    """Which ReduceOp, and the factor that comes before a sum."""
+    kind = getattr(given, "op", given)
+    if kind != dist.ReduceOp.PREMUL_SUM:
+        return kind, 1.0
+    return kind, given.__getstate__()[1]
+
+
+class WinnowGroup(dist.ProcessGroup):
+    """What the backend "winnow" makes: gloo's collectives for tensors in host memory, NCCL's for those on
+    GPUs, and Winnow's sums of gradients. docs/backend.md says which they are."""
+
+    def __init__(self, common: Any, options: GroupOptions, is_inherited: bool):
+        super().__init__(common.store, common.group_rank, common.group_size)
+        self._options, self._is_inherited = options, is_inherited
+        self._sums: Optional[Sums] = None
+        self._sequence = Sequence()
+        self._lock = threading.Lock()  # so that sums are made in the order of their places
+        self._why: Counter[str] = collections.Counter()  # how many sums were exact for a reason; "": compressed
+        self._compresses: Optional[bool] = None
+        self._has_told = self._has_warned = False
+        rank, size = common.group_rank, common.group_size
+        self._ranks = Ranks(rank, size, min(common.global_ranks_in_group or [0]), common.timeout.total_seconds(),
+                            Meeting(rank, size, common.timeout.total_seconds(),
+                                    gather_over_store(dist.PrefixStore("winnow", common.store), rank, size)))
+        self._expect_one_mind()
+        self._others = dist.ProcessGroup(common.store, rank, size)
+        self._register(common)
+        watch_steps()
+        _watch_optimizers()
+        _groups.add(self)
+
+    def _expect_one_mind(self) -> None:
+        texts = self._ranks.meeting.gather(f"rule={self._options.rule} {self._options.text}")
+        refuse([f"other options than on rank 0: {text}" if text != texts[0] else "" for text in texts])
+
+    def _register(self, common: Any) -> None:
+        """torch's own backends, in this group and in the one that makes all other collectives."""
+        arguments = common.group_rank, common.group_size
+        kinds = dist.ProcessGroup.BackendType
+        gloo = dist.ProcessGroupGloo(dist.PrefixStore("cpu", common.store), *arguments, common.timeout)
+        backends = [(torch.device("cpu"), kinds.GLOO, gloo)]
+        if torch.cuda.is_available() and dist.is_nccl_available():
+            settings = dist.ProcessGroupNCCL.Options()
+            settings._timeout = common.timeout
+            settings.global_ranks_in_group, settings.group_name = common.global_ranks_in_group, common.group_id
+            nccl = dist.ProcessGroupNCCL(dist.PrefixStore("cuda", common.store), *arguments, settings)
+            backends.append((torch.device("cuda"), kinds.NCCL, nccl))
+        for group in self, self._others:
+            for backend in backends:
+                group._register_backend(*backend)
+            group._set_default_backend(backends[-1][1])
+
+    def getBackendName(self) -> str:
+        """What torch calls it."""
+        return "winnow"
+
+    # By the names of torch's C++ interface, which calls these.
+    def allreduce(self, tensors: Any, *arguments: Any, **keywords: Any) -> Any:
+        opts = [*arguments, *keywords.values(), dist.ReduceOp.SUM][0]  # or the operation itself
+        given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        work = self._sum(given, [], opts) if len(given) == 1 else None
+        return self._others.allreduce(tensors, *arguments, **keywords) if work is None else work
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = dist.AllreduceCoalescedOptions()) -> Any:
+        work = self._sum(list(tensors), [], opts)
+        return self._others.allreduce_coalesced(tensors, opts) if work is None else work
+
+    def reduce_scatter_single(self, output: Any, input: Any, opts: Any = dist.ReduceScatterOptions()) -> Any:
+        work = self._sum([output], [input], opts)
+        return self._others._reduce_scatter_base(output, input, opts) if work is None else work
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = dist.ReduceScatterOptions(), *more: Any) -> Any:
+        work = None
+        if len(outputs) == 1 and len(inputs) == 1 and all(
+                type(one) is torch.Tensor and one.shape == outputs[0].shape and one.dtype == outputs[0].dtype
+                for one in inputs[0]):
+            work = self._sum(list(outputs), [torch.stack([one.detach() for one in inputs[0]])], opts)
+        return self._others.reduce_scatter(outputs, inputs, opts, *more) if work is None else work
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any,
+                                        opts: Any = dist.ReduceScatterOptions()) -> Any:
+        work = self._sum(list(outputs), list(inputs), opts)
+        return self._others.reduce_scatter_tensor_coalesced(outputs, inputs, opts) if work is None else work
+
+    _reduce_scatter_base = reduce_scatter_single  # as older versions call them
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def start_coalescing(self, device: torch.device) -> None:
+        """Of what follows, where torch has no call for several tensors."""
+        self._others._start_coalescing(device)
+
+    def end_coalescing(self, device: torch.device) -> Any:
+        """Its Work."""
+        return self._others._end_coalescing(device)
+
+    def _sum(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any) -> Optional[GroupWork]:
+        """Of what Winnow sums; None for what torch does. Types and sizes alone decide, which are equal on
+        all ranks."""
+        kind, factor = _op_of(getattr(opts, "reduceOp", opts))
+        if kind not in _OPS or not _are_alike(outputs, inputs, self._ranks.size):
+            return None
+        dtype, device = outputs[0].dtype, outputs[0].device
+        count = sum(one.numel() for one in inputs or outputs)
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return None
+        may_compress = (self.compresses and dtype in _COMPRESSED
+                        and count * dtype.itemsize >= self._options.min_bytes)
+        if not may_compress and (kind == dist.ReduceOp.SUM or device.type != "cpu"  # which torch knows
+                                 or dtype not in (_COMPRESSED if inputs else _SUMMED)):
+            return None
+        scratch = [_flat(one).clone() for one in inputs]
+        if factor != 1.0:
+            for tensor in scratch or outputs:
+                tensor.detach().mul_(factor)
+        sizes = [f"{one.numel()} {_order_of(one)}" for one in outputs]
+        signature = id_of(" ".join([f"{len(inputs)} {_OPS[kind]} {dtype}", *sizes]))
+        with self._lock:
+            place, is_gradient = None, self._options.rule == "group" or in_backward() and not _of_activations()
+            if may_compress:
+                place = self._sequence.place(signature) if is_gradient else _NOWHERE
+                self._tell()
+            return self._made().add(Sum(list(map(_flat, outputs)), scratch, _OPS[kind], signature, place,
+                                        is_gradient, outputs))
+
+    @property
+    def compresses(self) -> bool:
+        """Whether any of its sums may be compressed."""
+        if self._compresses is None:
+            named = not self._is_inherited or is_named(self.group_desc, self.group_name)
+            self._compresses = self._options.compresses and self._ranks.size > 1 and named
+        return self._compresses
+
+    @property
+    def state(self) -> State:
+        """Its reducer has the statistics and residuals, once a sum was compressed."""
+        return self._made().state
+
+    def _made(self) -> Sums:
+        if self._sums is None:
+            self._sums = Sums(self._options, self._ranks, self._why.update)
+        return self._sums
+
+    def _tell(self, is_last: bool = False) -> None:
+        """Once: what was compressed, and what not."""
+        mixed = self._sequence.mixed
+        if mixed and not self._has_warned:
+            self._has_warned = True
+            warn(f"mixed {self.group_name}", f"winnow: {self._name}: two optimizers step after backward passes whose "
+                 "sums look alike, so that what waits of one model could go to the other: such sums travel "
+                 "dense from here on. Give each model a group of its own")
+        if self._has_told or not (is_last or self._sequence.steps >= _STEPS or sum(self._why.values()) >= _SUMS):
+            return
+        self._has_told = True
+        why = dict(self._why)
+        compressed = why.pop("", 0)
+        exact = "; ".join(f"{count} {reason}" for reason, count in why.items())
+        if (compressed or exact) and self._ranks.rank == 0:
+            _log.warning("winnow: %s: compressed %d sums by %s; exact were %s and everything else", self._name,
+                         compressed, self._options.in_use, exact and exact + "," or "sums of fewer than "
+                         f"{self._options.min_bytes} bytes")
+
+    @property
+    def _name(self) -> str:
+        described = self.group_desc
+        return f"group {described if described not in ('', 'undefined') else self.group_name} of {self._ranks.size} ranks"
+
+    def shutdown(self) -> None:
+        """Finishes what was begun, and ends the connections."""
+        with self._lock:
+            self._tell(is_last=True)
+            sums, self._sums = self._sums, None
+        if sums is not None:
+            sums.close()
+        self._others.shutdown()
+
+    def abort(self) -> None:
+        """Sums in flight fail."""
+        if self._sums is not None:
+            self._sums.abort()
+        self._others.abort()
+
+
+_groups: "weakref.WeakSet[WinnowGroup]" = weakref.WeakSet()
+
+
+@functools.lru_cache(maxsize=None)
+def _watch_optimizers() -> None:
+    """From here on, once per process."""
+    def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if any(group._why[""] > 0 for group in list(_groups)):
+            warn_of_adaptive(optimizer, "Take winnow.torch.attach(ddp, optimizer) over gloo or NCCL for a "
+                             "DistributedDataParallel, attach_hsdp with winnow.torch.AdamW for a sharded model, or "
+                             "an optimizer without second moments")
+
+    register_optimizer_step_pre_hook(look)
+
+
+def _delegate(name: str, torchs: str) -> None:
+    """A call that torch makes alone. Not by inheritance: what a class of Python inherits, C++ calls with the
+    interpreter's lock held, and waits for threads of gloo that want it."""
+    def call(self: WinnowGroup, *arguments: Any, **keywords: Any) -> Any:
+        return getattr(self._others, torchs)(*arguments, **keywords)
+
+    call.__name__ = name
+    setattr(WinnowGroup, name, call)
+
+
+for _name in ("_allgather_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",
+              "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base", "barrier",
+              "broadcast", "gather", "gather_into_tensor", "gather_single", "monitored_barrier", "recv",
+              "recv_anysource", "reduce", "scatter", "send"):
+    if hasattr(dist.ProcessGroup, _name):
+        _delegate(_name, _name)
+_delegate("recvAnysource", "recv_anysource")  # as C++ calls it
+
+
+def _are_alike(outputs: List[torch.Tensor], inputs: List[torch.Tensor], size: int) -> bool:
+    """Whether these are ordinary tensors of one type in one place, without gaps, and inputs hold an output
+    for each of `size` ranks."""
+    return (len(outputs) > 0 and len(inputs) in (0, len(outputs))
+            and all(_is_ordinary(one) and (one.dtype, one.device) == (outputs[0].dtype, outputs[0].device)
+                    and _flat(one) is not None for one in (*outputs, *inputs))
+            and all(source.numel() == size * output.numel() for source, output in zip(inputs, outputs)))
+
+
+def _is_ordinary(tensor: Any) -> bool:
+    return (type(tensor) in _ORDINARY and tensor.layout == torch.strided and tensor.numel() > 0
+            and tensor.device.type in ("cpu", "cuda") and not tensor.is_neg() and not tensor.is_conj())
+
+
+def _of_activations() -> bool:
+    """Whether torch itself makes this sum in a backward pass for something else than the gradients of
+    parameters."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(_OTHER_SUMS):
+            return True
+        if name.partition(".")[0] not in ("torch", "winnow"):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _order_of(tensor: torch.Tensor) -> str:
+    """In which order the dimensions of a tensor lie; empty for C's."""
+    return "" if tensor.is_contiguous() else str(tensor.stride())
+
+
+def create(common: Any, options: Any) -> WinnowGroup:
+    """What torch calls to make a group."""
+    if options is not None and not isinstance(options, GroupOptions):
+        raise UsageError(f"pg_options of the backend winnow is a {type(options).__name__}: must be a "
+                         "winnow.torch.GroupOptions")
+    is_inherited = options is None and dist.is_initialized() and isinstance(dist.group.WORLD, WinnowGroup)
+    return WinnowGroup(common, GroupOptions() if options is None else options, is_inherited)

@@ -1,0 +1,212 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The sums of one group that Winnow makes: compressed where all ranks mean the same gradient, exact
+elsewhere."""
+import array
+import functools
+import queue
+import threading
+import weakref
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from winnow._library import CommError, UsageError
+from winnow.reducer import Reducer
+from winnow.segments import Segment
+from winnow.torch.backend.options import GroupOptions
+from winnow.torch.backend.sequence import Place as PlaceInStep
+from winnow.torch.backend.work import GroupWork
+from winnow.torch.checkpoint import Owner
+from winnow.torch.completer import Completer, elsewhere
+from winnow.torch.meeting import Base, Meeting
+from winnow.torch.names import id_of, listed
+from winnow.torch.place import Place
+from winnow.torch.state import State
+from winnow.transports import Transport
+
+
+class Ranks(NamedTuple):
+    """Of a group."""
+
+    rank: int
+    size: int
+    first: int  # the least of their ranks in the job
+    timeout: float  # seconds, of calls and of connecting
+    meeting: Meeting  # by which they say something to each other
+
+
+class Sum(NamedTuple):
+    """One call, from the thread that makes it to the one that carries it out."""
+
+    outputs: List[torch.Tensor]  # contiguous; summed in place, if there are no inputs
+    inputs: List[torch.Tensor]  # of a reduce-scatter: scratch
+    op: str
+    signature: int  # equal on ranks that make the same call
+    step: Optional[PlaceInStep]  # None: exact on all ranks
+    is_gradient: bool  # by the group's rule, on this rank
+    result: List[torch.Tensor]  # what the caller gets
+
+    def __str__(self) -> str:
+        first = self.outputs[0]
+        count = sum(one.numel() for one in self.outputs)
+        return f"{'a reduce-scatter to' if self.inputs else 'an all-reduce of'} {count} elements of {first.dtype}"
+
+
+class GroupState(State):
+    """Of a group whose ranks have met otherwise than over torch's collectives, by any thread."""
+
+    def __init__(self, options: GroupOptions, ranks: Ranks):
+        super().__init__(options.compressor, timeout=ranks.timeout, **options.options)
+        self._ranks = ranks
+        self._base: Optional[Base] = None
+
+    @property
+    def base(self) -> Base:
+        """The first use is collective."""
+        if self._base is None:
+            self._base = Base(self._ranks.meeting, self._place.device)
+        return self._base
+
+    def make(self, compressor: str, options: Dict[str, Any]) -> Reducer:
+        """One more reducer of these ranks, for gradients in the same place. Collective."""
+        timeout = self._ranks.timeout
+        return self._place.make_reducer(lambda _, nccl: self.base.transport(timeout, nccl), timeout, compressor,
+                                        options)
+
+    def _make_reducer(self, group: Optional[dist.ProcessGroup], options: Dict[str, Any]) -> Reducer:
+        return self.make(self.compressor, options)
+
+    def owner(self) -> Owner:
+        return Owner(self._ranks.first, self._ranks.rank, self._ranks.size)
+
+
+class _Vote:
+    """Before a sum: whether all ranks make it, and mean the same gradient by it."""
+
+    def __init__(self, transport: Transport, deadline: float):
+        self._reducer = Reducer(transport, "none", schedule="dense", deadline=deadline)
+        self._rank, self._size = transport.rank, transport.size
+
+    def __call__(self, call: Sum) -> Tuple[bool, str]:
+        """Whether it is to be compressed, and why not."""
+        place = call.step
+        mine = call.signature, place.id, (1 if call.is_gradient else 0) | (2 if place.is_known else 0)
+        words = array.array("Q", bytes(24 * self._size))
+        words[3 * self._rank:3 * self._rank + 3] = array.array("Q", mine)
+        self._reducer.all_reduce(words, id=0, op="max")
+        votes = [tuple(words[at:at + 3]) for at in range(0, len(words), 3)]
+        others = [rank for rank, (signature, _, _) in enumerate(votes) if signature != call.signature]
+        if others:
+            raise UsageError(f"ranks make different sums: rank {self._rank} {call}, and rank {listed(others)} another "
+                             "one. All ranks of a group make the same calls in the same order")
+        exact = [rank for rank, (_, _, flags) in enumerate(votes) if not flags & 1]
+        if exact:
+            return False, "outside of backward passes" if len(exact) == self._size else (
+                f"outside of backward passes on rank {listed(exact)} alone")
+        if len(set(votes)) > 1:
+            apart = [rank for rank, vote in enumerate(votes) if vote != votes[0]]
+            return False, f"other sums since the last optimizer step on rank {listed(apart)} than on rank 0"
+        return (True, "") if place.is_known else (False, "in steps that differ from those before")
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._reducer.close()
+
+
+class Sums:
+    """A thread that makes one sum after the other, so that the caller waits for none. What it needs of
+    connections it makes with the first sum."""
+
+    def __init__(self, options: GroupOptions, ranks: Ranks, note: Callable[[List[str]], None]):
+        self.options = options
+        self._ranks, self._note = ranks, note  # a list of one reason; empty: compressed
+        self.state = GroupState(options, ranks)
+        self._completer = Completer(self.state.overlap, elsewhere)  # where callbacks may wait for other sums
+        self._calls: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+        self._vote: Optional[_Vote] = None
+        self._exact: Optional[Reducer] = None
+        self._aborted = False
+
+    def add(self, call: Sum) -> GroupWork:
+        """Takes a call, in the order of the callers' calls."""
+        place = self.state.place_at(call.outputs[0].device)
+        future = place.future()
+        for tensor in (*call.inputs, *call.outputs):
+            place.follow(tensor)
+        self.state.overlap.begin()
+        if self._thread is None:
+            self._thread = threading.Thread(target=_carry_out, args=(weakref.ref(self), self._calls),
+                                            daemon=True, name="winnow sums")
+            self._thread.start()
+            weakref.finalize(self, self._calls.put, None).atexit = False
+        self._calls.put((call, place, future))
+        return GroupWork(future, call.result, self.state.overlap)
+
+    def carry_out(self, call: Sum, place: Place, future: torch.futures.Future) -> None:
+        """By the thread."""
+        try:
+            if self._aborted:
+                raise CommError("the group was aborted")
+            reducer, number = self._reducer_for(call)
+            ids = [number if index == 0 else id_of(f"{number} {index}") for index in range(len(call.outputs))]
+            if call.inputs:
+                for source, output, one in zip(call.inputs, call.outputs, ids):
+                    reducer.reduce_scatter(source, output, one, call.op)
+                self.state.overlap.end()
+                elsewhere(functools.partial(place.complete, future, call.result))
+            else:
+                work = reducer.all_reduce_async([Segment(output, one) for output, one in zip(call.outputs, ids)],
+                                                call.op)
+                self._completer.add(place, work, future, call.result)
+        except BaseException as error:  # pylint: disable=broad-except
+            self.state.overlap.end()
+            elsewhere(functools.partial(future.set_exception, error))
+
+    def _reducer_for(self, call: Sum) -> Tuple[Reducer, int]:
+        """And the id by which it knows the sum."""
+        if call.step is None:
+            return self._exactly(), call.signature
+        if self._vote is None:
+            self._vote = _Vote(self.state.base.host_transport(self._ranks.timeout), self._ranks.timeout)
+        compresses, why = self._vote(call)
+        self._note([why])
+        if not compresses:
+            return self._exactly(), call.signature
+        self.state.overlap.count(call.step.number)
+        return self.state.reducer, call.step.id
+
+    def _exactly(self) -> Reducer:
+        if self._exact is None:
+            self._exact = self.state.make("none", {"schedule": "dense"})
+        return self._exact
+
+    def close(self) -> None:
+        """Finishes sums in flight and ends the connections."""
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread.join()
+        self._completer.close()
+        for one in filter(None, (self._vote, self._exact)):
+            one.close()
+        self.state.close()
+
+    def abort(self) -> None:
+        """Sums in flight fail, on the other ranks, too."""
+        self._aborted = True
+        reducers = [self._exact, self.state.reducer if self.state.is_open else None,
+                    None if self._vote is None else self._vote._reducer]
+        for reducer in filter(None, reducers):
+            reducer.transport.abort("a rank has aborted the process group")
+
+
+def _carry_out(sums: "weakref.ref[Sums]", calls: "queue.SimpleQueue[Any]") -> None:
+    """Keeps nothing of a call that is made."""
+    while (call := calls.get()) is not None:
+        this = sums()
+        if this is None:
+            return
+        this.carry_out(*call)
+        del call, this

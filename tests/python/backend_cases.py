@@ -1,0 +1,446 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "winnow" of torch.distributed: what it compresses, and what it leaves as it is."""
+import contextlib
+import copy
+import datetime
+import gc
+import itertools
+import logging
+import os
+import weakref
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+from torch_harness import SIZE, batch, expect, expect_equal_replicas, gather, network, refused, step
+from winnow.torch.backend.sequence import Sequence
+
+DENSE_STEPS = 3  # the first, before which no optimizer has made a step, and two that go the same way
+
+
+def options(compressor="topk:0.05", **keywords):
+    return winnow.torch.GroupOptions(compressor, **{"schedule": "gather", "min_bytes": 1024, "exempt_1d": 0,
+                                                    **keywords})
+
+
+@contextlib.contextmanager
+def group_of(compressor="topk:0.05", **keywords):
+    made = dist.new_group(backend="winnow", pg_options=options(compressor, **keywords))
+    yield made
+    dist.destroy_process_group(made)
+
+
+def counts(group):
+    """How many sums were compressed, and how many went exact for which reason."""
+    return dict(group._why)
+
+
+def compressed(group):
+    return counts(group).get("", 0)
+
+
+def wire_bytes(group):
+    return group.state.reducer.totals()["wire_bytes"]
+
+
+def train(model, steps, optimizer=None, first=0, group=None, **keywords):
+    ddp = DistributedDataParallel(model, process_group=group, **keywords)
+    optimizer = optimizer or torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.5)
+    for number in range(first, first + steps):
+        step(ddp, optimizer, number)
+    return ddp, optimizer
+
+
+def expect_close(models, what):
+    for mine, right in zip(*(model.parameters() for model in models)):
+        mine, right = (p.full_tensor() if hasattr(p, "full_tensor") else p for p in (mine, right))
+        expect(torch.allclose(mine, right, rtol=1e-4, atol=1e-5), what)
+
+
+def case_backend_ddp():
+    """A lossless compressor trains as gloo does; another one keeps replicas equal and saves bytes."""
+    plain, lossless, lossy = network(), network(), network()
+    train(plain, 8)
+    with group_of("topk:1") as group:
+        train(lossless, 8, group=group)
+        expect(compressed(group) == 5, f"sums of a lossless group: {counts(group)}")
+    expect_close((lossless, plain), "a lossless group trains as gloo")
+    with group_of() as group:
+        train(lossy, 8, group=group)
+        totals = group.state.reducer.totals()
+        expect(compressed(group) == 5 and totals["dense_wire_bytes"] > 5 * totals["wire_bytes"], "bytes are saved")
+    expect_equal_replicas(lossy)
+
+
+def case_backend_same_bits_as_attach():
+    """Where each bucket holds one parameter, and on as many ranks as a power of two."""
+    model = nn.Sequential(*(nn.Linear(SIZE, SIZE, bias=False) for _ in range(3)))
+    twin = nn.Sequential(*(nn.Linear(SIZE, SIZE, bias=False) for _ in range(3)))
+    for weight in model.parameters():
+        torch.manual_seed(3)
+        nn.init.normal_(weight, std=0.05)
+    one_each = {"bucket_cap_mb": 0.1}
+    with group_of() as group:
+        ddp, optimizer = train(model, DENSE_STEPS, group=group, **one_each)
+        begun, moments = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+        for number in range(4):
+            step(ddp, optimizer, 9 + number)
+        expect(compressed(group) == 4 * 3, f"sums are compressed: {counts(group)}")
+    twin.load_state_dict(begun)
+    attached = DistributedDataParallel(twin, **one_each)
+    winnow.torch.attach(attached, "topk:0.05", schedule="gather", min_bytes=0, deadline=30)
+    theirs = torch.optim.SGD(attached.parameters(), lr=0.05, momentum=0.5)
+    theirs.load_state_dict(moments)
+    for number in range(4):
+        step(attached, theirs, 9 + number)
+    expect(all(map(torch.equal, model.parameters(), twin.parameters())), "bits")
+    winnow.torch.detach(attached)
+
+
+def case_backend_hsdp():
+    """Native HSDP and replicate, of which Winnow has the dimension between nodes."""
+    ranks = dist.get_world_size()
+    within = 2 if ranks > 2 else 1
+    plain = network()
+    ddp, _ = train(plain, 6)
+    for compressor, wrap in itertools.product(("topk:1", "topk:0.05"), ("hsdp", "replicate")):
+        shape, names = ((ranks // within, within), ("between", "within")) if wrap == "hsdp" else (
+            (ranks,), ("between",))
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names,
+                                backend_override={"between": ("winnow", options(compressor))})
+        model = network()
+        for layer in (model[0], model[3], model):
+            fully_shard(layer, mesh=mesh) if wrap == "hsdp" else replicate(layer, mesh=mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+        for number in range(6):
+            step(model, optimizer, number)
+        group = mesh["between"].get_group()
+        expect(compressed(group) >= 4, f"{wrap}: {counts(group)}")
+        if compressor == "topk:1":
+            expect_close((model, plain), f"{wrap} trains as DistributedDataParallel over gloo")
+        else:
+            expect(wire_bytes(group) * 5 < group.state.reducer.totals()["dense_wire_bytes"], "bytes are saved")
+        digest = [float(p.full_tensor().double().sum()) for p in model.parameters()]
+        expect(gather(digest)[0] == digest, f"{wrap}: replicas are equal")
+        dist.destroy_process_group(group)
+
+
+def case_backend_exact_elsewhere():
+    """Sums outside of backward passes are exact, whatever their type and layout, as gloo's are."""
+    layouts = [lambda x: x, lambda x: x.view(64, 64).t(), lambda x: x.view(64, 64)[:, ::2], lambda x: x[:0],
+               lambda x: x.view(4, 4, 16, 16).to(memory_format=torch.channels_last), lambda x: x[3:],
+               lambda x: x[0].clone(), lambda x: x.clone().requires_grad_(x.dtype.is_floating_point),
+               lambda x: x.view(64, 64).to_sparse(), lambda x: nn.Parameter(x, requires_grad=False)]
+    types = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8,
+             torch.int8, torch.bool, torch.complex64]
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    numbers = torch.randint(0, 3, (4096,), generator=generator)
+
+    def outcome(tensor, op, group):
+        try:
+            dist.all_reduce(tensor, op=op, group=group)
+        except (RuntimeError, ValueError) as error:
+            return type(error)
+        return tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
+
+    with group_of("topk:0.1") as group:
+        for layout, kind, op in itertools.product(layouts, types, (dist.ReduceOp.SUM, dist.ReduceOp.MAX)):
+            mine, right = (outcome(layout(numbers.to(kind)), op, one) for one in (group, dist.group.WORLD))
+            expect(mine is right or isinstance(mine, torch.Tensor) and torch.equal(mine, right),
+                   f"{kind}, layout {layouts.index(layout)}, {op}")
+        for op, factor in (dist.ReduceOp.AVG, 1 / dist.get_world_size()), (dist._make_nccl_premul_sum(0.5), 0.5):
+            for kind in types[:4]:
+                for count in 64, 4096:
+                    tensor = torch.full((count,), 6.0, dtype=kind)
+                    dist.all_reduce(tensor, op=op, group=group)
+                    expect((tensor == 6 * factor * dist.get_world_size()).all(), f"{op} of {count} {kind}")
+        everyone = [torch.zeros(5) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, torch.full((5,), float(dist.get_rank())), group=group)
+        expect([int(one[0]) for one in everyone] == list(range(dist.get_world_size())), "an all-gather")
+        dist.barrier(group=group)
+        expect(compressed(group) == 0, f"nothing is compressed: {counts(group)}")
+
+
+def case_backend_none():
+    """With the compressor none torch sums everything."""
+    plain, model = network(), network()
+    train(plain, 3)
+    with group_of("none") as group:
+        train(model, 3, group=group)
+        expect(group._sums is None, "Winnow makes no connection")
+    expect(all(map(torch.equal, model.parameters(), plain.parameters())), "gloo's bits")
+
+
+def case_backend_join():
+    """A rank without inputs shadows sums outside of a backward pass, while the others are inside: all of
+    them are exact then, on all ranks."""
+    with group_of() as group:
+        model = network()
+        ddp, optimizer = train(model, 5, group=group)
+        before = compressed(group)
+        with ddp.join():
+            for number in range(2 if dist.get_rank() == 0 else 4):
+                optimizer.zero_grad()
+                ddp(batch(number)).square().mean().backward()
+                optimizer.step()
+        expect(compressed(group) - before == 2 or dist.get_rank() == 0, f"steps of all: {counts(group)}")
+        apart = "outside of backward passes on rank 0 alone"
+        expect(dist.get_rank() == 0 or counts(group).get(apart) == 2, f"steps without rank 0: {counts(group)}")
+
+
+def case_backend_accumulation():
+    """Micro-batches in no_sync make no sum; those that are summed each have their own residual."""
+    with group_of() as group:
+        ddp = DistributedDataParallel(network(), process_group=group)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+        for number in range(6):
+            optimizer.zero_grad()
+            with ddp.no_sync():
+                ddp(batch(number)).square().mean().backward()
+            ddp(batch(20 + number)).square().mean().backward()
+            optimizer.step()
+        expect(compressed(group) == 3, f"one sum a step: {counts(group)}")
+        before = compressed(group)
+        for number in range(8):
+            optimizer.zero_grad()
+            for part in range(2):
+                ddp(batch(20 * part + number)).square().mean().backward()
+            optimizer.step()
+        expect(compressed(group) - before == 8 + 6, f"two sums a step: {counts(group)}")
+        expect_equal_replicas(ddp)
+
+
+def case_backend_two_optimizers():
+    """Steps that come in turn, as of a GAN, keep their residuals apart. Models of equal shape whose steps come
+    in no fixed order travel dense as soon as that is seen, and a warning says so."""
+    with group_of() as group:
+        models = [network(), nn.Linear(SIZE, SIZE)]
+        ddps = [DistributedDataParallel(model, process_group=group) for model in models]
+        optimizers = [torch.optim.SGD(ddp.parameters(), lr=0.05) for ddp in ddps]
+        for number in range(7):
+            for ddp, optimizer in zip(ddps, optimizers):
+                step(ddp, optimizer, number)
+        expect(compressed(group) == 4 + 5, f"in turn: {counts(group)}")
+        for model in models:
+            expect_equal_replicas(model)
+        expect(len(group.state.reducer.bucket_stats()) == 2, "a residual for each")
+
+    sequence, optimizers = Sequence(), [torch.optim.SGD([torch.zeros(1)], lr=0.1) for _ in range(2)]
+    known = []
+    for which in [0, 0, 0, 0, 0, 1] * 3:
+        known.append(sequence.place(7).is_known)
+        optimizers[which].step()
+    expect(known[:4] == [False, False, False, True] and not any(known[7:12]), f"mixed models: {known}")
+
+
+def case_backend_steps_that_differ():
+    """A sum that has another place in the step than before is exact, and does not touch what waits."""
+    with group_of() as group:
+        ddp = DistributedDataParallel(network(), process_group=group)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+        weight = nn.Parameter(torch.ones(SIZE, SIZE))
+        weight.register_hook(lambda gradient: dist.all_reduce(gradient, group=group) or gradient)
+        for number in range(8):
+            optimizer.zero_grad()
+            if number == 5:
+                (weight * 2).sum().backward()
+            ddp(batch(number)).square().mean().backward()
+            optimizer.step()
+        expect(compressed(group) == 4 and counts(group)["in steps that differ from those before"] == 5,
+               f"exact in the step that differs: {counts(group)}")
+        expect((weight.grad == 2 * dist.get_world_size()).all(), "an exact sum")
+        expect_equal_replicas(ddp)
+
+
+def case_backend_rule_group():
+    """Sums after the backward pass, one by one, coalesced, without waiting, and scattered."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    for compressor in "topk:1", "topk:0.05":
+        with group_of(compressor, rule="group") as group:
+            weights = [nn.Parameter(torch.ones(count)) for count in (5000, 3000)]
+            optimizer = torch.optim.SGD(weights, lr=0.1)
+            for number in range(6):
+                generator = torch.Generator().manual_seed(10 * number + rank)
+                gradients = [torch.randn(weight.numel(), generator=generator) for weight in weights]
+                right = [gradient.clone() for gradient in gradients]
+                for one in right:
+                    dist.all_reduce(one)
+                whole = torch.cat([torch.full((2000,), float(one + rank)) for one in range(ranks)])
+                kept, shard = whole.clone(), torch.empty(2000)
+                works = [dist.all_reduce(gradients[0], group=group, async_op=True)]
+                with dist._coalescing_manager(group, async_ops=True) as coalesced:
+                    for gradient in gradients[1:]:
+                        dist.all_reduce(gradient, group=group)
+                works.append(dist.reduce_scatter_tensor(shard, whole, group=group, async_op=True))
+                for work in (*works, coalesced):
+                    work.wait()
+                expect(torch.equal(whole, kept), "the input of a reduce-scatter is as it was")
+                if compressor == "topk:1" or number < 3:
+                    expect(all(torch.allclose(*pair, atol=1e-4) for pair in zip(gradients, right)), f"sums of step {number}")
+                    expect((shard == ranks * rank + sum(range(ranks))).all(), "a shard")
+                optimizer.step()
+            expect(compressed(group) == 3 * 3, f"all are compressed: {counts(group)}")
+
+
+def case_backend_functional():
+    """Functional collectives, as compiled programs make them, go the same way."""
+    with group_of("topk:1", rule="group") as group:
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+        for _ in range(4):
+            mine = torch.full((4000,), float(dist.get_rank() + 1))
+            total = functional.all_reduce(mine, "sum", group)
+            expect((total == sum(range(1, dist.get_world_size() + 1))).all(), "a functional sum")
+            optimizer.step()
+        expect(compressed(group) == 1, f"functional sums are compressed: {counts(group)}")
+
+
+def case_backend_residuals():
+    """What is not sent waits: over all steps sums lose nothing but what still waits."""
+    with group_of("topk:0.1", rule="group") as group:
+        optimizer, total, right = torch.optim.SGD([torch.zeros(1)], lr=0.1), torch.zeros(5000), torch.zeros(5000)
+        for number in range(12):
+            gradient = torch.randn(5000, generator=torch.Generator().manual_seed(20 * number + dist.get_rank()))
+            dense = gradient.clone()
+            dist.all_reduce(dense)
+            right += dense
+            dist.all_reduce(gradient, group=group)
+            total += gradient
+            optimizer.step()
+        begun = group._sequence._begun
+        waiting = torch.frombuffer(group.state.reducer.residual(max(begun, key=begun.get)), dtype=torch.float32)
+        dist.all_reduce(waiting)
+        expect(torch.allclose(total + waiting, right, atol=1e-4), "what was sent and what waits are everything")
+        expect(waiting.norm() > 0.1 * right.norm(), "a part waits")
+
+
+def case_backend_errors():
+    """Come on all ranks, in the Work and not in the call."""
+    last = dist.get_rank() == dist.get_world_size() - 1
+    text = refused(lambda: dist.new_group(backend="winnow", pg_options=options("topk:0.05" if last else "int8")))
+    expect("other options than on rank 0" in text, text)
+    expect("must be a winnow.torch.GroupOptions" in refused(
+        lambda: dist.new_group(backend="winnow", pg_options=object())), "other options")
+    expect("must be backward or group" in refused(lambda: options(rule="always")), "a rule")
+    expect("compressor" in refused(lambda: options("topk:2")), "a compressor")
+    with group_of() as group:
+        work = dist.all_reduce(torch.ones(4000 if last else 5000), group=group, async_op=True)
+        expect("ranks make different sums" in refused(work.wait), "sums of different sizes")
+        expect(work.is_completed() and not work.is_success() and isinstance(work.exception(), winnow.UsageError),
+               "a Work that has failed")
+        try:
+            work.get_future().wait()
+            failed = ""
+        except RuntimeError as error:
+            failed = str(error)
+        expect("ranks make different sums" in failed, failed)
+    with group_of() as group:
+        if last:
+            tensor = torch.ones(5000)
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+            late = ""
+            try:
+                work.wait(datetime.timedelta(milliseconds=50))
+            except winnow.CommError as error:
+                late = str(error)
+        dist.barrier()
+        if not last:
+            tensor, late = torch.ones(5000), "deadline"
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+        expect("deadline" in late, late)
+        work.wait()
+        expect((tensor == dist.get_world_size()).all() and work.result()[0] is tensor, "a sum that came late")
+
+
+def case_default_group():
+    """Run alone, in a job whose backend is winnow: its own group is compressed, and groups that merely have the
+    backend of the job are exact unless WINNOW_TORCH_GROUPS or their options name them."""
+    def sums(group):
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+        for _ in range(4):
+            class Doubled(torch.autograd.Function):
+                @staticmethod
+                def forward(_, x):
+                    return x.clone()
+
+                @staticmethod
+                def backward(_, gradient):
+                    total = gradient.repeat(20000)
+                    dist.all_reduce(total, group=group)
+                    return total[:1]
+
+            Doubled.apply(torch.ones(1, requires_grad=True)).sum().backward()
+            optimizer.step()
+        return compressed(dist.group.WORLD if group is None else group)
+
+    expect(sums(None) == 1, f"the job's group: {counts(dist.group.WORLD)}")
+    expect(sums(dist.new_group()) == 0, "a group of tensor parallelism")
+    expect(sums(dist.new_group(pg_options=options())) == 1, "a group with options")
+    os.environ["WINNOW_TORCH_GROUPS"] = "data*,other"
+    expect(sums(dist.new_group(group_desc="tensor")) == 0, "a group that no pattern names")
+    expect(sums(dist.new_group(group_desc="data parallel")) == 1, "a group that a pattern names")
+
+
+def case_backend_ends():
+    """A group that is destroyed takes its threads and connections along."""
+    with group_of() as group:
+        train(network(), 4, group=group)
+        thread, gone = group._sums._thread, weakref.ref(group._sums)
+    del group
+    gc.collect()
+    expect(not thread.is_alive() and gone() is None, "a destroyed group is gone")
+
+
+def case_backend_other_sums():
+    """torch sums statistics of batches, and what PowerSGD makes of gradients, in backward passes, too."""
+    with group_of(min_bytes=0) as group:
+        model = nn.Sequential(nn.Linear(SIZE, SIZE), nn.BatchNorm1d(SIZE)).to("cpu")
+        ddp = DistributedDataParallel(model, process_group=group)
+        ddp.register_comm_hook(powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+        for number in range(6):
+            step(ddp, optimizer, number)
+        expect(compressed(group) == 0, f"PowerSGD's sums are exact: {counts(group)}")
+        expect_equal_replicas(model)
+
+
+def case_backend_failed_pass():
+    """A failed sum ends a backward pass by an error that says why."""
+    with group_of(timeout=datetime.timedelta(seconds=20)) as group:
+        ddp, optimizer = train(network(), 5, group=group)
+        if dist.get_rank() == 0:
+            group.abort()
+        text = ""
+        try:
+            step(ddp, optimizer, 6)
+        except (RuntimeError, winnow.CommError) as error:
+            text = str(error)
+        expect("abort" in text, f"an aborted sum: {text}")
+
+
+def case_backend_says():
+    """Once a group, on its first rank: what was compressed, and what not."""
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    log = logging.getLogger("winnow")
+    log.addHandler(handler)
+    try:
+        with group_of() as group:
+            train(network(), 6, group=group)
+            dist.all_reduce(torch.ones(5000), group=group)
+    finally:
+        log.removeHandler(handler)
+    expect(len(lines) == (dist.get_rank() == 0), f"one line: {lines}")
+    expect(not lines or "compressed 3 sums by topk:0.05" in lines[0] and "1 outside of backward passes" in lines[0],
+           f"{lines}")
+
