@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from winnow import _library
 from winnow._calls import Job
@@ -36,10 +37,9 @@ class BucketReducer:
     def start(self, state: "State", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Reduces a bucket. Its future has the buffer then, or the error."""
         buffer, parameters = bucket.buffer(), bucket.parameters()
-        if buffer.layout != torch.strided:
-            names = listed(state.name_of(parameter) for parameter in parameters)
-            raise UsageError(f"the gradient of {names} is sparse, which Winnow does not reduce: make the layer "
-                             "without sparse=True, or leave this model to torch's own sums")
+        if buffer.layout != torch.strided:  # of rows, as nn.Embedding(sparse=True) makes it: nothing waits
+            state.rescale([buffer])
+            return allreduce_hook(dist.group.WORLD if state.group is None else state.group, bucket)
         place = state.place_at(buffer.device)
         reducer, future = state.reducer, place.future()
         if state.marks.automatic is None:

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""usage: torchrun --nproc_per_node=4 examples/pytorch/hsdp_backend.py [OPTION...]
+
+Trains the byte-level transformer of transformer.py as torch's own HSDP: sharded within nodes,
+replicated between them, where the backend winnow compresses the sums of gradients. On one machine
+--ranks-per-node makes nodes of its ranks.
+"""
+import argparse
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import winnow.torch
+from transformer import TEXT, Transformer, loss_of, sample
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
+    parser.add_argument("--ranks-per-node", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--compressor", default="topk:0.01,int8", help="default: %(default)s")
+    parser.add_argument("--schedule", default="balanced", help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
+    parser.add_argument("--batch", type=int, default=8, help="windows a rank and step")
+    parser.add_argument("--rate", type=float, default=0.3, help="default: %(default)s")
+    arguments = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    nodes = dist.get_world_size() // arguments.ranks_per_node
+    options = winnow.torch.GroupOptions(arguments.compressor, schedule=arguments.schedule)
+    mesh = init_device_mesh("cpu", (nodes, arguments.ranks_per_node), mesh_dim_names=("between", "within"),
+                            backend_override={"between": ("winnow", options)})
+    model = Transformer(width=128, layers=2)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=arguments.rate, momentum=0.9)
+
+    text = torch.tensor(list(TEXT.read_bytes()))
+    training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
+    generator = torch.Generator().manual_seed(1000 + dist.get_rank())
+    for _ in range(arguments.steps):
+        optimizer.zero_grad()
+        loss_of(model, sample(training, generator, arguments.batch)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
+        optimizer.step()
+
+    with torch.no_grad():
+        loss = loss_of(model, sample(held_out, torch.Generator().manual_seed(2), 1024)).item()
+    losses = [None] * dist.get_world_size()
+    dist.all_gather_object(losses, loss)
+    if dist.get_rank() == 0:
+        print(f"held-out loss {loss:.4f} nats a byte after {arguments.steps} steps on {nodes} nodes of "
+              f"{arguments.ranks_per_node} ranks; replicas "
+              f"{'equal' if len(set(losses)) == 1 else 'DIFFERENT'}")
+        print(winnow.torch.report(mesh["between"].get_group()))
+    dist.destroy_process_group()
+    if len(set(losses)) != 1:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
