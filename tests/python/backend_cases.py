@@ -243,6 +243,18 @@ def case_backend_two_optimizers():
     expect(known[:4] == [False, False, False, True] and not any(known[7:12]), f"mixed models: {known}")
 
 
+def case_backend_next_model():
+    """A model of equal shape that is trained after another one, by an optimizer of its own, gets nothing that
+    waited of that."""
+    alone, after = network(), network()
+    with group_of() as group:
+        train(alone, 6, group=group)
+    with group_of() as group:
+        train(nn.Sequential(*network()), 6, first=30, group=group)
+        train(after, 6, group=group)
+    expect(all(map(torch.equal, alone.parameters(), after.parameters())), "as if it were the first")
+
+
 def case_backend_steps_that_differ():
     """A sum that has another place in the step than before is exact, and does not touch what waits."""
     with group_of() as group:

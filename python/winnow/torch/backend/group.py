@@ -33,7 +33,7 @@ _STEPS, _SUMS = 20, 4096  # after which a group says what it has compressed
 # Modules of torch that sum statistics, activations and factors of gradients in a backward pass.
 _OTHER_SUMS = ("torch.nn.modules._functions", "torch.distributed.tensor",
                "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook")
-_NOWHERE = Place(-1, 0, False)
+_NOWHERE = Place(-1, 0, False, 0)
 _log = logging.getLogger("winnow")
 
 
@@ -106,20 +106,24 @@ class WinnowGroup(dist.ProcessGroup):
         return "winnow"
 
     # By the names of torch's C++ interface, which calls these.
+    @torch.compiler.disable
     def allreduce(self, tensors: Any, *arguments: Any, **keywords: Any) -> Any:
         opts = [*arguments, *keywords.values(), dist.ReduceOp.SUM][0]  # or the operation itself
         given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         work = self._sum(given, [], opts) if len(given) == 1 else None
         return self._others.allreduce(tensors, *arguments, **keywords) if work is None else work
 
+    @torch.compiler.disable
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.AllreduceCoalescedOptions()) -> Any:
         work = self._sum(list(tensors), [], opts)
         return self._others.allreduce_coalesced(tensors, opts) if work is None else work
 
+    @torch.compiler.disable
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = dist.ReduceScatterOptions()) -> Any:
         work = self._sum([output], [input], opts)
         return self._others._reduce_scatter_base(output, input, opts) if work is None else work
 
+    @torch.compiler.disable
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = dist.ReduceScatterOptions(), *more: Any) -> Any:
         work = None
         if len(outputs) == 1 and len(inputs) == 1 and all(
@@ -128,6 +132,7 @@ class WinnowGroup(dist.ProcessGroup):
             work = self._sum(list(outputs), [torch.stack([one.detach() for one in inputs[0]])], opts)
         return self._others.reduce_scatter(outputs, inputs, opts, *more) if work is None else work
 
+    @torch.compiler.disable
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any,
                                         opts: Any = dist.ReduceScatterOptions()) -> Any:
         work = self._sum(list(outputs), list(inputs), opts)
@@ -253,7 +258,7 @@ def _delegate(name: str, torchs: str) -> None:
         return getattr(self._others, torchs)(*arguments, **keywords)
 
     call.__name__ = name
-    setattr(WinnowGroup, name, call)
+    setattr(WinnowGroup, name, torch.compiler.disable(call))
 
 
 for _name in ("_allgather_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",

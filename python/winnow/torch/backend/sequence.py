@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which sum of a step is which sum of the steps before. No name of a parameter comes through a process
 group, and addresses and sizes say too little: so a sum is known by all sums before it since the last step of
-an optimizer."""
+an optimizer, and by which optimizers there are."""
 import collections
 import functools
 import itertools
@@ -23,6 +23,7 @@ class _Steps:
 
     def __init__(self) -> None:
         self.count = 0
+        self.generation = 0  # how many optimizers were made, or got another state
         # Which optimizers made the last ones, by the order of their first steps; 0: none has.
         self.made_by: Deque[int] = collections.deque([0], maxlen=256)
         self._numbers: "weakref.WeakKeyDictionary[torch.optim.Optimizer, int]" = weakref.WeakKeyDictionary()
@@ -50,6 +51,20 @@ _steps = _Steps()
 def watch_steps() -> None:
     """From here on, once per process."""
     register_optimizer_step_post_hook(_steps.note)
+    for name in "__init__", "__setstate__":
+        _count_calls(name)
+
+
+def _count_calls(name: str) -> None:
+    """Of a method by which an optimizer comes to a state: of another model, or of a checkpoint."""
+    method = getattr(torch.optim.Optimizer, name)
+
+    @functools.wraps(method)
+    def counted(*arguments: Any, **keywords: Any) -> Any:
+        _steps.generation += 1
+        return method(*arguments, **keywords)
+
+    setattr(torch.optim.Optimizer, name, counted)
 
 
 def in_backward() -> bool:
@@ -63,6 +78,7 @@ class Place(NamedTuple):
     number: int  # of the sums since the last step
     id: int  # equal where all sums since the last step, and this one, are alike
     is_known: bool  # steps before had the same sums so far
+    generation: int  # of optimizers: what waits from an earlier one is of another model
 
 
 class Sequence:
@@ -70,7 +86,7 @@ class Sequence:
     the others' before each sum."""
 
     def __init__(self) -> None:
-        self._step, self._context = _steps.count, _steps.made_by[-1]
+        self._step, self._context, self._generation = _steps.count, _steps.made_by[-1], _steps.generation
         self._number, self._path = 0, 0  # sums since the last step, and the id of them all
         self._begun: Dict[int, int] = {}  # steps that have begun so, by the id of their first sums
         self._here: List[int] = []  # ids of this step's beginnings
@@ -80,21 +96,21 @@ class Sequence:
 
     def place(self, signature: int) -> Place:
         """Of the next sum, which looks like `signature`."""
-        if self._step != _steps.count:
+        if self._step != _steps.count or self._generation != _steps.generation:
             self._close()
         if self._number == 0:
-            self._path = id_of(f"after {self._context}")
+            self._path = id_of(f"{self._generation} after {self._context}")
         self._path = id_of(f"{self._path} {signature}")
         place = Place(self._number, self._path, self._begun.get(self._path, 0) >= _REPEATS
-                      and self._context not in self.mixed)
+                      and self._context not in self.mixed, self._generation)
         self._number += 1
         if self._number <= _MOST:
             self._here.append(self._path)
         return place
 
     def _close(self) -> None:
-        """An optimizer has made a step since the last sum."""
-        if self._here:
+        """An optimizer has made a step since the last sum, or was made."""
+        if self._here and self._step != _steps.count:
             self.steps += 1
             if len(self._begun) + len(self._here) > _MOST:  # sizes that change from step to step
                 self._begun.clear()
@@ -107,5 +123,5 @@ class Sequence:
             if known.isdisjoint(made_by):
                 self.mixed.add(self._context)
             known |= made_by
-        self._step, self._context = _steps.count, _steps.made_by[-1]
+        self._step, self._context, self._generation = _steps.count, _steps.made_by[-1], _steps.generation
         self._number, self._here = 0, []

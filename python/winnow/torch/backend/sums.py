@@ -61,6 +61,7 @@ class GroupState(State):
         super().__init__(options.compressor, timeout=ranks.timeout, **options.options)
         self._ranks = ranks
         self._base: Optional[Base] = None
+        self._generation = -1  # of optimizers, whose gradients wait
 
     @property
     def base(self) -> Base:
@@ -77,6 +78,12 @@ class GroupState(State):
 
     def _make_reducer(self, group: Optional[dist.ProcessGroup], options: Dict[str, Any]) -> Reducer:
         return self.make(self.compressor, options)
+
+    def expect_generation(self, generation: int) -> None:
+        """Drops what waits of others. Collective if there is another one."""
+        if generation != self._generation and self.is_open:
+            self._begin_anew()
+        self._generation = generation
 
     def owner(self) -> Owner:
         return Owner(self._ranks.first, self._ranks.rank, self._ranks.size)
@@ -176,6 +183,7 @@ class Sums:
         if not compresses:
             return self._exactly(), call.signature
         self.state.overlap.count(call.step.number)
+        self.state.expect_generation(call.step.generation)
         return self.state.reducer, call.step.id
 
     def _exactly(self) -> Reducer:
