@@ -85,8 +85,9 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
     parser.add_argument("--compressor", default="topk:0.03,int4", help="default: %(default)s")
     parser.add_argument("--schedule", help="default: balanced, or auto if nothing is compressed")
-    parser.add_argument("--optimizer", default="winnow", choices=("winnow", "torch", "attached"),
-                        help="whose AdamW, or torch's attached as README shows; default: %(default)s")
+    parser.add_argument("--optimizer", default="winnow", choices=("winnow", "torch", "attached", "backend"),
+                        help="whose AdamW; torch's attached as README shows; or torch's over a process group of "
+                        "the backend winnow; default: %(default)s")
     parser.add_argument("--no-look-ahead", action="store_true",
                         help="take gradients at the weights as they are")
     parser.add_argument("--share", type=float, help="of the residual by which to look ahead, instead "
@@ -202,11 +203,19 @@ def main():
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     torch.manual_seed(arguments.seed)
+    group = None
+    if arguments.optimizer == "backend":
+        options = winnow.torch.GroupOptions(arguments.compressor, schedule=arguments.schedule or "balanced")
+        group = dist.new_group(backend="winnow", pg_options=options)
     # One bucket: over gloo, PowerSGD's hook mixes up the messages of several.
-    ddp = DistributedDataParallel(Transformer(arguments.width, arguments.layers), bucket_cap_mb=100)
+    ddp = DistributedDataParallel(Transformer(arguments.width, arguments.layers), process_group=group,
+                                  bucket_cap_mb=100)
     settings = {"lr": arguments.rate, "betas": (0.9, arguments.beta2)}
     optimizer = torch.optim.AdamW(ddp.parameters(), **settings)
-    state = attach(ddp, optimizer if arguments.optimizer == "attached" else None, arguments)
+    if group is None:
+        state = attach(ddp, optimizer if arguments.optimizer == "attached" else None, arguments)
+    else:
+        state = winnow.torch.state_of(group)
     if not isinstance(state, winnow.torch.State) or arguments.compressor == "none":
         arguments.optimizer = "torch"  # nothing waits
     if arguments.optimizer == "winnow":
@@ -229,7 +238,7 @@ def main():
             stats = state.reducer.totals()
             result["bytes"] = stats["wire_bytes"] / (arguments.stop - done)
             result["fewer"] = stats["dense_wire_bytes"] / stats["wire_bytes"]
-            print(winnow.torch.report(ddp))
+            print(winnow.torch.report(state))
         else:
             result["bytes"] = bytes_of_torch(state, ddp, arguments)
         print(json.dumps(result))

@@ -8,11 +8,11 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from winnow import _library
-from winnow._calls import Job
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.segments import Segment
 from winnow.torch.buckets import gradients_of, spans_of
 from winnow.torch.completer import ACTIVITY, Completer
+from winnow.torch.end_of_pass import EndOfPass
 from winnow.torch.names import id_of, listed
 from winnow.torch.overlap import Overlap
 
@@ -24,11 +24,9 @@ class BucketReducer:
     """Reduces the buckets of DistributedDataParallel for a State."""
 
     def __init__(self, overlap: Overlap):
-        self._overlap = overlap
         self._completer = Completer(overlap)
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
-        # Of this backward pass, and whether their gradients lie in host memory.
-        self._futures: List[Tuple[torch.futures.Future, bool]] = []
+        self.end = EndOfPass(overlap)
 
     def close(self) -> None:
         """Finishes calls in flight."""
@@ -67,25 +65,6 @@ class BucketReducer:
             raise
         self._completer.add(place, work, future, buffer)
         return future
-
-    def raise_at_the_end(self, future: torch.futures.Future, is_on_host: bool) -> None:
-        """DistributedDataParallel replaces what a future raises by a RuntimeError. So the backward
-        pass first runs this callback, which raises the error itself."""
-        if not self._futures:
-            try:
-                torch.autograd.Variable._execution_engine.queue_callback(self._wait)
-            except RuntimeError:  # outside of a backward pass, as in ddp.join()
-                return
-        self._futures.append((future, is_on_host))
-
-    def _wait(self) -> None:
-        futures, self._futures = self._futures, []
-        with self._overlap.waiting():
-            for future, is_on_host in futures:
-                if is_on_host:
-                    Job(future.wait).perform()  # which Ctrl-C interrupts
-                else:
-                    future.wait()
 
     def _segments(self, state: "State", bucket: dist.GradBucket, unmoved: FrozenSet[int]) -> Any:
         """A bucket's parameters as the library takes them. Only addresses change from step to step, and
@@ -136,5 +115,5 @@ def hook(state: "State", bucket: dist.GradBucket) -> torch.futures.Future[torch.
     GPU. Errors are raised by the backward pass."""
     with torch.profiler.record_function(ACTIVITY):
         future = state.buckets.start(state, bucket)
-    state.buckets.raise_at_the_end(future, bucket.buffer().device.type == "cpu")
+    state.buckets.end.wait_for(future, bucket.buffer().device.type == "cpu")
     return future

@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 import weakref
+from types import FrameType
 from typing import Any, Counter, List, Optional, Tuple
 
 import torch
@@ -110,7 +111,7 @@ class WinnowGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, *arguments: Any, **keywords: Any) -> Any:
         opts = [*arguments, *keywords.values(), dist.ReduceOp.SUM][0]  # or the operation itself
         given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        work = self._sum(given, [], opts) if len(given) == 1 else None
+        work = self._sum(given, [], opts, _is_of_ddp(sys._getframe(1))) if len(given) == 1 else None
         return self._others.allreduce(tensors, *arguments, **keywords) if work is None else work
 
     @torch.compiler.disable
@@ -149,7 +150,8 @@ class WinnowGroup(dist.ProcessGroup):
         """Its Work."""
         return self._others._end_coalescing(device)
 
-    def _sum(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any) -> Optional[GroupWork]:
+    def _sum(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any,
+             is_of_ddp: bool = False) -> Optional[GroupWork]:
         """Of what Winnow sums; None for what torch does. Types and sizes alone decide, which are equal on
         all ranks."""
         kind, factor = _op_of(getattr(opts, "reduceOp", opts))
@@ -176,7 +178,7 @@ class WinnowGroup(dist.ProcessGroup):
                 place = self._sequence.place(signature) if is_gradient else _NOWHERE
                 self._tell()
             return self._made().add(Sum(list(map(_flat, outputs)), scratch, _OPS[kind], signature, place,
-                                        is_gradient, outputs))
+                                        is_gradient, is_of_ddp, outputs))
 
     @property
     def compresses(self) -> bool:
@@ -282,6 +284,13 @@ def _are_alike(outputs: List[torch.Tensor], inputs: List[torch.Tensor], size: in
 def _is_ordinary(tensor: Any) -> bool:
     return (type(tensor) in _ORDINARY and tensor.layout == torch.strided and tensor.numel() > 0
             and tensor.device.type in ("cpu", "cuda") and not tensor.is_neg() and not tensor.is_conj())
+
+
+def _is_of_ddp(caller: Optional[FrameType]) -> bool:
+    """Whether DistributedDataParallel makes the sum, by C++ in a backward pass."""
+    while caller is not None and caller.f_globals.get("__name__", "").startswith("torch._dynamo"):
+        caller = caller.f_back  # of torch.compiler.disable
+    return in_backward() and (caller is None or caller.f_code.co_name == "_engine_run_backward")
 
 
 def _of_activations() -> bool:

@@ -20,6 +20,7 @@ from winnow.torch.backend.sequence import Place as PlaceInStep
 from winnow.torch.backend.work import GroupWork
 from winnow.torch.checkpoint import Owner
 from winnow.torch.completer import Completer, elsewhere
+from winnow.torch.end_of_pass import EndOfPass
 from winnow.torch.meeting import Base, Meeting
 from winnow.torch.names import id_of, listed
 from winnow.torch.place import Place
@@ -46,6 +47,7 @@ class Sum(NamedTuple):
     signature: int  # equal on ranks that make the same call
     step: Optional[PlaceInStep]  # None: exact on all ranks
     is_gradient: bool  # by the group's rule, on this rank
+    is_of_ddp: bool  # which waits for it at the end of the backward pass
     result: List[torch.Tensor]  # what the caller gets
 
     def __str__(self) -> str:
@@ -131,6 +133,7 @@ class Sums:
         self._ranks, self._note = ranks, note  # a list of one reason; empty: compressed
         self.state = GroupState(options, ranks)
         self._completer = Completer(self.state.overlap, elsewhere)  # where callbacks may wait for other sums
+        self._end = EndOfPass(self.state.overlap)
         self._calls: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._vote: Optional[_Vote] = None
@@ -150,6 +153,8 @@ class Sums:
             self._thread.start()
             weakref.finalize(self, self._calls.put, None).atexit = False
         self._calls.put((call, place, future))
+        if call.is_of_ddp:
+            self._end.wait_for(future, place.device.type == "cpu")
         return GroupWork(future, call.result, self.state.overlap)
 
     def carry_out(self, call: Sum, place: Place, future: torch.futures.Future) -> None:
