@@ -4,8 +4,9 @@
 """usage: torchrun --nproc_per_node=4 examples/pytorch/hsdp.py [OPTION...]
 
 Trains the byte-level transformer of transformer.py with parameters, gradients and moments sharded
-within nodes by fully_shard, and gradients reduced by Winnow between nodes. On one machine
---ranks-per-node makes nodes of its ranks.
+within nodes by fully_shard, and gradients reduced by Winnow between nodes: beside torch, or with --native
+in torch's own HSDP, over a process group of the backend winnow. On one machine --ranks-per-node makes
+nodes of its ranks.
 """
 import argparse
 
@@ -21,6 +22,7 @@ from transformer import TEXT, Transformer, loss_of, sample
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
     parser.add_argument("--ranks-per-node", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--native", action="store_true", help="a mesh of two dimensions for fully_shard")
     parser.add_argument("--compressor", default="topk:0.03,int4", help="default: %(default)s")
     parser.add_argument("--schedule", default="balanced", help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
@@ -32,12 +34,11 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
     nodes = dist.get_world_size() // arguments.ranks_per_node
-    mesh = init_device_mesh("cpu", (nodes, arguments.ranks_per_node),
-                            mesh_dim_names=("between", "within"))
+    mesh = init_device_mesh("cpu", (nodes, arguments.ranks_per_node), mesh_dim_names=("between", "within"),
+                            backend_override={"between": "winnow"} if arguments.native else None)
     model = Transformer(width=128, layers=2)
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh["within"])
-    fully_shard(model, mesh=mesh["within"])
+    for part in *model.blocks, model:
+        fully_shard(part, mesh=mesh if arguments.native else mesh["within"])
     state = winnow.torch.attach_hsdp(model, mesh["between"], arguments.compressor,
                                      schedule=arguments.schedule)
     optimizer = winnow.torch.AdamW(model.parameters(), lr=arguments.rate, model=model,

@@ -425,6 +425,22 @@ def case_backend_other_sums():
         expect_equal_replicas(model)
 
 
+def case_backend_attach():
+    """A DistributedDataParallel over the backend takes attach as over gloo, bit for bit."""
+    trained = []
+    with group_of() as group:
+        for over in None, group:
+            ddp = DistributedDataParallel(network(), process_group=over)
+            optimizer = winnow.torch.attach(ddp, torch.optim.AdamW(ddp.parameters(), lr=1e-3), "topk:0.05",
+                                            schedule="gather", min_bytes=0)
+            for number in range(5):
+                step(ddp, optimizer, number)
+            trained.append([p.clone() for p in ddp.parameters()])
+            winnow.torch.detach(ddp)
+        expect(compressed(group) == 0, f"the hook sums: {counts(group)}")
+    expect(all(map(torch.equal, *trained)), "bits")
+
+
 def case_backend_failed_pass():
     """A failed sum ends a backward pass by an error that says why."""
     with group_of(timeout=datetime.timedelta(seconds=20)) as group:

@@ -4,6 +4,7 @@
 import contextlib
 import gc
 import hashlib
+import itertools
 import math
 import weakref
 
@@ -217,6 +218,49 @@ def case_hsdp_refuses():
     if mesh["within"].size() > 1:
         expect_refused(lambda: winnow.torch.attach_hsdp(model, mesh["within"]))
     winnow.torch.attach_hsdp(model, mesh["between"]).close()
+
+
+def case_hsdp_native():
+    """A model that torch would sum over a group of the backend takes the steps, bit for bit, of one that is
+    sharded within nodes alone: with look-ahead, clipping, micro-batches and both optimizers."""
+    options = {"min_bytes": 0, **FIXED}
+    for wrap, make in itertools.product(("hsdp", "replicate"), (winnow.torch.AdamW, winnow.torch.SGD)):
+        ranks = dist.get_world_size()
+        shape = meshes().shape if wrap == "hsdp" else (ranks, 1)
+        trained = []
+        for backend in None, {"between": ("winnow", winnow.torch.GroupOptions("topk:0.05", **options))}:
+            mesh = init_device_mesh("cpu", shape, mesh_dim_names=("between", "within"), backend_override=backend)
+            model = uneven()
+            for part in model[0], model[4], model:
+                if backend is None or wrap == "hsdp":
+                    fully_shard(part, mesh=mesh["within"] if backend is None else mesh)
+                else:
+                    replicate(part, mesh=mesh["between"])
+            if backend is None:
+                state = winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.05", **options)
+            else:
+                state = winnow.torch.attach_hsdp(model, mesh["between"])  # the group's options
+            optimizer = make(model.parameters(), lr=0.01, model=model)
+            for number in range(6):
+                optimizer.zero_grad()
+                with winnow.torch.look_ahead(model, optimizer):
+                    for part in range(2):
+                        model.set_requires_all_reduce(part == 1)
+                        model(batch(20 * part + number)).square().mean().backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+                optimizer.step()
+            trained.append([p.clone() for p in whole(model)])
+            expect(state.reducer.totals()["wire_bytes"] * 5 < state.reducer.totals()["dense_wire_bytes"], "bytes")
+            if backend is not None:
+                expect(mesh["between"].get_group()._sums is None, "the group sums nothing itself")
+                del optimizer
+                gc.collect()
+                winnow.torch.detach(model)
+                step(model, torch.optim.SGD(model.parameters(), lr=0.05), 9)  # by torch
+                expect_one_model(model)
+            else:
+                state.close()
+        expect(all(map(torch.equal, *trained)), f"bits of {wrap} under {make.__name__}")
 
 
 def case_hsdp_micro_batches():

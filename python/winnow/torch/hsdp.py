@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters sharded within nodes, gradients compressed between them."""
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import torch
 import torch.distributed as dist
@@ -12,11 +12,12 @@ from torch.distributed.fsdp import FSDPModule
 from winnow._library import UsageError
 from winnow.segments import Segment
 from winnow.torch.attach import remember
+from winnow.torch.backend.group import WinnowGroup
 from winnow.torch.completer import ACTIVITY
 from winnow.torch.names import id_of, unwrapped
 from winnow.torch.place import local, reals
 from winnow.torch.shards import (Shard, expect_apart, expect_sharded_alone, groups_of, parameters_of,
-                                 shards_of)
+                                 replicas_of, shards_of)
 from winnow.torch.state import State
 from winnow.torch.unapplied import unapplied_of, watch_shards
 
@@ -41,7 +42,7 @@ class ShardedState(State):
         norms = self.prepare([shard.parameter for shard in shards],
                              [gradient[:shard.count - shard.padding].view_as(local(shard.parameter))
                               for shard, gradient in zip(shards, gradients)],
-                             output, shards[0].parameter.device_mesh.get_group())
+                             output, shards[0].others)
         return [] if norms is None else [Segment(norms.reduced, norms.id, exempt=True)]
 
     def reduce(self, prefix: str, shards: List[Shard], together: Sequence[torch.Tensor],
@@ -92,7 +93,44 @@ class _AllReduce:
         self.reduce(reals(output).view(-1))
 
 
-def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.01",
+class _InPlaceOfTorch:
+    """The all-reduce hook of one module whose gradients torch itself would sum between its replicas, over
+    a group of the backend winnow, which leaves that sum to the hook: torch calls it next."""
+
+    def __init__(self, reduce: Callable[[torch.Tensor], None], name: str):
+        self._name = name
+        self.reduce: Optional[Callable[[torch.Tensor], None]] = reduce
+        self._left = 0  # the address of a sum that the group has left
+
+    def take(self, output: torch.Tensor, op: Any) -> bool:
+        """By the group: whether the hook sums this. UsageError for anything but averages."""
+        if self.reduce is None:
+            return False
+        if op != dist.ReduceOp.AVG:
+            raise UsageError(f"torch takes sums of the gradients of module '{self._name}' between its replicas, and "
+                             "attach_hsdp averages: reduce_dtype must be float32 or bf16, without "
+                             "set_gradient_divide_factor or set_force_sum_reduction_for_comms")
+        self._left = output.data_ptr()
+        return True
+
+    def __call__(self, output: torch.Tensor) -> None:
+        if self.reduce is None:
+            return
+        left, self._left = self._left, 0
+        if left != output.data_ptr():
+            raise UsageError(f"torch has summed the gradients of module '{self._name}' itself: attach_hsdp serves "
+                             "backward passes that are not compiled")
+        self.reduce(reals(output).view(-1))
+
+
+def _sums_over(model: FSDPModule, between: dist.ProcessGroup) -> bool:
+    """Whether torch sums all of a model's gradients over this group, and the group leaves that to hooks."""
+    groups = [replicas_of(group) for module in model.modules() if isinstance(module, FSDPModule)
+              for group in groups_of(module)]
+    return isinstance(between, WinnowGroup) and len(groups) > 0 and all(one is between for one in groups)
+
+
+def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] = None,
                 **options: Any) -> State:
     """Lets Winnow average between nodes what `fully_shard` has averaged within them:
 
@@ -100,8 +138,13 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
         fully_shard(model, mesh=mesh["within"])
         winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.01")
 
+    Also of a model that is sharded over both dimensions, or by `replicate`, where the dimension between
+    nodes has the backend winnow: fully_shard(model, mesh=mesh), with backend_override={"between": "winnow"}
+    in init_device_mesh. Its gradients must be averages.
+
     `mesh`: one dimension, of the ranks that hold the same shards. `compressor` and the keywords are
-    the options of winnow.Reducer. Every rank makes the same calls in the same order; ranks meet.
+    the options of winnow.Reducer; None: those of the group, if it is of the backend, or topk:0.01.
+    Every rank makes the same calls in the same order; ranks meet.
     Residuals are sharded as the parameters are: each rank saves the state_dict of the State that this
     returns. model.set_requires_all_reduce(False) keeps micro-batches back, as in torch. Errors are
     raised by the backward pass.
@@ -119,11 +162,16 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
     if mesh.ndim != 1:
         raise UsageError(f"attach_hsdp takes a mesh of one dimension, the ranks with equal shards; "
                          f"got {mesh.ndim}")
-    expect_sharded_alone(model, "attach_hsdp")
     between = mesh.get_group()
+    in_place = _sums_over(model, between)
+    if not in_place:
+        expect_sharded_alone(model, "attach_hsdp")
     expect_apart(model, between)
-    state = ShardedState(compressor, group=between, **options)
-    hooks: List[_AllReduce] = []
+    given = between.options if isinstance(between, WinnowGroup) else None
+    if given is not None and compressor is None:
+        compressor, options = given.compressor, {**given.options, **options}
+    state = ShardedState(compressor or "topk:0.01", group=between, **options)
+    hooks: List[Union[_AllReduce, _InPlaceOfTorch]] = []
 
     def winnows(name: str, shards: List[Shard],
                 together: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], None]:
@@ -139,7 +187,8 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
     for name, module in modules:
         shards = shards_of(name, module)
         state.name_shards(shards)
-        hooks.append(_AllReduce(module, winnows(name, shards, parameters_of(module)), name))
+        reduce = winnows(name, shards, parameters_of(module))
+        hooks.append(_InPlaceOfTorch(reduce, name) if in_place else _AllReduce(module, reduce, name))
     state.begin()
     for (_, module), one in zip(modules, hooks):
         module.set_all_reduce_hook(one)
@@ -147,7 +196,7 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
 
     def release() -> None:
         for one in filter(None, (reference() for reference in held)):
-            one.reduce = averages
+            one.reduce = None if in_place else averages
 
     state.release = release
     remember(model, state)

@@ -1,7 +1,7 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """What fully_shard has made of a model's parameters."""
-from typing import Any, List, NamedTuple
+from typing import Any, List, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ class Shard(NamedTuple):
     name: str
     parameter: torch.Tensor
     count: int  # real numbers, padding and all
+    others: Optional[dist.ProcessGroup]  # this and the ranks that have its other rows; None: it is whole
 
     @property
     def padding(self) -> int:
@@ -29,13 +30,22 @@ def shards_of(prefix: str, module: FSDPModule) -> List[Shard]:
     """Of the parameters that this module gathers and reduces, in that order, which is not always that of
     named_parameters."""
     found, names = [], {id(parameter): name for name, parameter in module.named_parameters()}
-    for parameter in parameters_of(module):
-        name = names.get(id(parameter))
-        if name is not None:  # else of another module, which fully_shard was given with this one
-            rows = -(-parameter.shape[0] // parameter.device_mesh.size())
-            row = parameter.numel() // max(1, parameter.shape[0]) * (1 + parameter.is_complex())
-            found.append(Shard(unwrapped(f"{prefix}.{name}" if prefix else name), parameter, rows * row))
+    for group in groups_of(module):
+        others = _others_of(group)
+        for parameter in (one.sharded_param for one in group.fsdp_params):
+            name = names.get(id(parameter))
+            if name is None:  # of another module, which fully_shard was given with this one
+                continue
+            row = parameter.numel() * (1 + parameter.is_complex())
+            if parameter.dim() > 0:
+                rows = -(-parameter.shape[0] // (1 if others is None else others.size()))
+                row = row // max(1, parameter.shape[0]) * rows
+            found.append(Shard(unwrapped(f"{prefix}.{name}" if prefix else name), parameter, row, others))
     return found
+
+
+def _others_of(group: Any) -> Optional[dist.ProcessGroup]:
+    return getattr(group.mesh_info, "shard_process_group", None)
 
 
 def parameters_of(module: FSDPModule) -> List[torch.Tensor]:
@@ -69,15 +79,19 @@ def groups_of(module: FSDPModule) -> List[Any]:
     return [inner._fsdp_param_group] if found is None and inner._fsdp_param_group else found or []
 
 
+def replicas_of(group: Any) -> Optional[dist.ProcessGroup]:
+    """The ranks that hold the same shards of a group of parameters, if torch sums between them itself."""
+    return getattr(group.mesh_info, "replicate_process_group", None)
+
+
 def expect_sharded_alone(model: FSDPModule, what: str) -> None:
     """UsageError if torch sums this model's gradients between shards itself."""
     for name, module in model.named_modules():
-        if not isinstance(module, FSDPModule):
-            continue
-        if any(hasattr(group.mesh_info, "replicate_process_group") for group in groups_of(module)):
+        if isinstance(module, FSDPModule) and any(map(replicas_of, groups_of(module))):
             raise UsageError(f"torch itself sums the gradients of module '{name}' over a dimension of its "
                              "mesh (a mesh of two dimensions, or replicate), and nothing is left for "
-                             f"{what}: fully_shard it over the mesh of one dimension within a node")
+                             f"{what}: fully_shard it over the mesh of one dimension within a node, or give that "
+                             "dimension the backend winnow, by backend_override of init_device_mesh")
 
 
 def expect_apart(model: FSDPModule, between: dist.ProcessGroup) -> None:
@@ -85,8 +99,8 @@ def expect_apart(model: FSDPModule, between: dist.ProcessGroup) -> None:
     others = set(dist.get_process_group_ranks(between)) - {dist.get_rank()}
     for name, module in model.named_modules():
         for group in groups_of(module) if isinstance(module, FSDPModule) else []:
-            shared = others.intersection(
-                dist.get_process_group_ranks(group.mesh_info.shard_process_group))
+            sharers = _others_of(group)
+            shared = others.intersection(() if sharers is None else dist.get_process_group_ranks(sharers))
             if shared:
                 raise UsageError("attach_hsdp takes the mesh of the ranks that hold equal shards, not one "
                                  f"with ranks {sorted(shared)}, which hold other shards of module '{name}'")
