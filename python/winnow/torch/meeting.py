@@ -22,7 +22,7 @@ from winnow.torch.names import listed
 from winnow.transports import (TcpListener, Transport, can_have_secret, mixed_transport,
                                nccl_available, nccl_transport)
 
-_MOST_SECONDS = 1e6  # that the library takes
+MOST_SECONDS = 1e6  # that the library takes
 Gather = Callable[[Any], List[Any]]  # what each rank of a group says, to all of them
 
 
@@ -32,7 +32,7 @@ def timeout_of(group: Optional[dist.ProcessGroup]) -> float:
     devices = group._device_types or [torch.device("cpu")]
     settings = getattr(group._get_backend(devices[0]), "options", None)
     timeout = getattr(settings, "_timeout", None)
-    return 300.0 if timeout is None else min(timeout.total_seconds(), _MOST_SECONDS)
+    return 300.0 if timeout is None else min(timeout.total_seconds(), MOST_SECONDS)
 
 
 _SECRET, _SECRET_FILE = "WINNOW_TCP_SECRET", "WINNOW_TCP_SECRET_FILE"

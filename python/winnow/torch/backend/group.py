@@ -20,7 +20,7 @@ from winnow.torch.backend.options import GroupOptions, is_named
 from winnow.torch.backend.sequence import Place, Sequence, in_backward, watch_steps
 from winnow.torch.backend.sums import Ranks, Sum, Sums
 from winnow.torch.backend.work import GroupWork
-from winnow.torch.meeting import Meeting, gather_over_store
+from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
 from winnow.torch.names import id_of
 from winnow.torch.state import State
 from winnow.torch.warn import warn
@@ -69,11 +69,13 @@ class WinnowGroup(dist.ProcessGroup):
         self._lock = threading.Lock()  # so that sums are made in the order of their places
         self._why: Counter[str] = collections.Counter()  # how many sums were exact for a reason; "": compressed
         self._compresses: Optional[bool] = None
+        self._asked = 0  # compressed sums, when has_compressed was called
         self._has_told = self._has_warned = False
         rank, size = common.group_rank, common.group_size
-        self._ranks = Ranks(rank, size, min(common.global_ranks_in_group or [0]), common.timeout.total_seconds(),
-                            Meeting(rank, size, common.timeout.total_seconds(),
-                                    gather_over_store(dist.PrefixStore("winnow", common.store), rank, size)))
+        seconds = min(common.timeout.total_seconds(), MOST_SECONDS)
+        gather = gather_over_store(dist.PrefixStore("winnow", common.store), rank, size)
+        self._ranks = Ranks(rank, size, min(common.global_ranks_in_group or [0]), seconds,
+                            Meeting(rank, size, seconds, gather))
         self._expect_one_mind()
         self._others = dist.ProcessGroup(common.store, rank, size)
         self._register(common)
@@ -164,8 +166,10 @@ class WinnowGroup(dist.ProcessGroup):
         count = sum(one.numel() for one in inputs or outputs)
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return None
-        may_compress = (self.compresses and dtype in _COMPRESSED
-                        and count * dtype.itemsize >= self.options.min_bytes)
+        is_large = dtype in _COMPRESSED and count * dtype.itemsize >= self.options.min_bytes
+        may_compress = is_large and self.compresses
+        if is_large and not may_compress:
+            self._tell_of_inherited()
         if not may_compress and (kind == dist.ReduceOp.SUM or device.type != "cpu"  # which torch knows
                                  or dtype not in (_COMPRESSED if inputs else _SUMMED)):
             return None
@@ -190,6 +194,11 @@ class WinnowGroup(dist.ProcessGroup):
             named = not self._is_inherited or is_named(self.group_desc, self.group_name)
             self._compresses = self.options.compresses and self._ranks.size > 1 and named
         return self._compresses
+
+    def has_compressed(self) -> bool:
+        """Whether it has compressed any sum since it was asked last."""
+        before, self._asked = self._asked, self._why[""]
+        return self._asked > before
 
     @property
     def state(self) -> State:
@@ -220,10 +229,20 @@ class WinnowGroup(dist.ProcessGroup):
                          compressed, self.options.in_use, exact and exact + "," or "sums of fewer than "
                          f"{self.options.min_bytes} bytes")
 
+    def _tell_of_inherited(self) -> None:
+        """Once: that sums of backward passes are exact, since nobody has named the group."""
+        if (self._is_inherited and self.options.compresses and self._ranks.size > 1 and not self._has_told
+                and in_backward() and not _of_activations()):
+            self._has_told = True
+            if self._ranks.rank == 0:
+                _log.warning("winnow: %s has the backend of the job, and sums exactly. If these are gradients, "
+                             "give it pg_options, or name it in WINNOW_TORCH_GROUPS", self._name)
+
     @property
     def _name(self) -> str:
         described = self.group_desc
-        return f"group {described if described not in ('', 'undefined') else self.group_name} of {self._ranks.size} ranks"
+        name = self.group_name if described in ("", "undefined") else described
+        return f"group {name} of {self._ranks.size} ranks"
 
     def shutdown(self) -> None:
         """Finishes what was begun, and ends the connections."""
@@ -248,7 +267,7 @@ _groups: "weakref.WeakSet[WinnowGroup]" = weakref.WeakSet()
 def _watch_optimizers() -> None:
     """From here on, once per process."""
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if any(group._why[""] > 0 for group in list(_groups)):
+        if any([group.has_compressed() for group in list(_groups)]):
             warn_of_adaptive(optimizer, "Take winnow.torch.attach(ddp, optimizer) over gloo or NCCL for a "
                              "DistributedDataParallel, attach_hsdp with winnow.torch.AdamW for a sharded model, or "
                              "an optimizer without second moments")
@@ -281,7 +300,8 @@ def _are_alike(outputs: List[torch.Tensor], inputs: List[torch.Tensor], size: in
     return (len(outputs) > 0 and len(inputs) in (0, len(outputs))
             and all(_is_ordinary(one) and (one.dtype, one.device) == (outputs[0].dtype, outputs[0].device)
                     and _flat(one) is not None for one in (*outputs, *inputs))
-            and all(source.numel() == size * output.numel() for source, output in zip(inputs, outputs)))
+            and all(source.numel() == size * output.numel() and source.is_contiguous() and output.is_contiguous()
+                    for source, output in zip(inputs, outputs)))
 
 
 def _is_ordinary(tensor: Any) -> bool:
