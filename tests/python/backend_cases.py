@@ -298,7 +298,8 @@ def case_backend_rule_group():
                     work.wait()
                 expect(torch.equal(whole, kept), "the input of a reduce-scatter is as it was")
                 if compressor == "topk:1" or number < 3:
-                    expect(all(torch.allclose(*pair, atol=1e-4) for pair in zip(gradients, right)), f"sums of step {number}")
+                    expect(all(torch.allclose(*pair, atol=1e-4) for pair in zip(gradients, right)),
+                           f"sums of step {number}")
                     expect((shard == ranks * rank + sum(range(ranks))).all(), "a shard")
                 optimizer.step()
             expect(compressed(group) == 3 * 3, f"all are compressed: {counts(group)}")
@@ -402,6 +403,20 @@ def case_default_group():
     expect(sums(dist.new_group(group_desc="data parallel")) == 1, "a group that a pattern names")
 
 
+def case_backend_without_torch():
+    """A group that torch does not know of, over a store of the program."""
+    store = dist.PrefixStore("of the program", dist.distributed_c10d._get_default_store())
+    group = winnow.torch.process_group(store, dist.get_rank(), dist.get_world_size(), options(rule="group"))
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    for _ in range(4):
+        ones = torch.ones(5000)
+        group.allreduce([ones], dist.AllreduceOptions()).wait()
+        optimizer.step()
+    group.barrier().wait()
+    expect(compressed(group) == 1, f"{counts(group)}")
+    group.shutdown()
+
+
 def case_backend_ends():
     """A group that is destroyed takes its threads and connections along."""
     with group_of() as group:
@@ -417,7 +432,8 @@ def case_backend_other_sums():
     with group_of(min_bytes=0) as group:
         model = nn.Sequential(nn.Linear(SIZE, SIZE), nn.BatchNorm1d(SIZE)).to("cpu")
         ddp = DistributedDataParallel(model, process_group=group)
-        ddp.register_comm_hook(powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)
+        state = powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
         for number in range(6):
             step(ddp, optimizer, number)
@@ -469,6 +485,6 @@ def case_backend_says():
     finally:
         log.removeHandler(handler)
     expect(len(lines) == (dist.get_rank() == 0), f"one line: {lines}")
-    expect(not lines or "compressed 3 sums by topk:0.05" in lines[0] and "1 outside of backward passes" in lines[0],
-           f"{lines}")
+    expect(not lines or ("compressed 3 sums by topk:0.05" in lines[0]
+                         and "1 outside of backward passes" in lines[0]), f"{lines}")
 

@@ -24,6 +24,7 @@ PRIVATE = {
     "_device_types": "torch._C._distributed_c10d.ProcessGroup",
     "_divide_by_initial_world_size": "torch.nn.parallel.distributed",
     "_end_coalescing": "torch._C._distributed_c10d.ProcessGroup",
+    "_engine_run_backward": "torch.autograd.graph",
     "_execution_engine": "torch.autograd.variable",
     "_foreach_norm": "torch",
     "_forward_module": "lightning.fabric.wrappers",

@@ -9,7 +9,7 @@ All replicas hold the same bits after every step. docs/pytorch.md says what work
 """
 from winnow.torch.adamw import AdamW
 from winnow.torch.attach import attach, detach, skip_step, state_of
-from winnow.torch.backend import GroupOptions, register
+from winnow.torch.backend import GroupOptions, process_group, register
 from winnow.torch.checkpoint import LoadPlanner
 from winnow.torch.enable import enable
 from winnow.torch.fsdp import attach_fsdp
@@ -26,5 +26,5 @@ from winnow.torch.state import State
 register()
 
 __all__ = ["AdamW", "GroupOptions", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp",
-           "attach_scaler", "detach", "enable", "hook", "load_checkpoint", "look_ahead", "metrics", "regroup",
-           "report", "save_checkpoint", "skip_step", "state_of"]
+           "attach_scaler", "detach", "enable", "hook", "load_checkpoint", "look_ahead", "metrics",
+           "process_group", "regroup", "report", "save_checkpoint", "skip_step", "state_of"]

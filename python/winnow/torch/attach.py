@@ -210,8 +210,8 @@ def remember(model: torch.nn.Module, state: State) -> None:
 
 
 def state_of(model: Attached) -> State:
-    """The State of a model that Winnow is attached to, or of a group of the backend: its reducer has the statistics and residuals, its
-    state_dict what this rank has not sent. UsageError if there is none."""
+    """The State of a model that Winnow is attached to, or of a group of the backend: its reducer has the
+    statistics and residuals, its state_dict what this rank has not sent. UsageError if there is none."""
     if isinstance(model, State):
         return model
     if isinstance(model, dist.ProcessGroup) and hasattr(model, "state"):

@@ -107,8 +107,8 @@ class _InPlaceOfTorch:
         if self.reduce is None:
             return False
         if op != dist.ReduceOp.AVG:
-            raise UsageError(f"torch takes sums of the gradients of module '{self._name}' between its replicas, and "
-                             "attach_hsdp averages: reduce_dtype must be float32 or bf16, without "
+            raise UsageError(f"torch takes sums of the gradients of module '{self._name}' between its replicas, "
+                             "and attach_hsdp averages: reduce_dtype must be float32 or bf16, without "
                              "set_gradient_divide_factor or set_force_sum_reduction_for_comms")
         self._left = output.data_ptr()
         return True

@@ -5,10 +5,10 @@ import functools
 
 import torch.distributed as dist
 
-from winnow.torch.backend.group import create
+from winnow.torch.backend.group import create, process_group
 from winnow.torch.backend.options import GroupOptions
 
-__all__ = ["GroupOptions", "register"]
+__all__ = ["GroupOptions", "process_group", "register"]
 
 
 @functools.lru_cache(maxsize=None)

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process group of the backend."""
 import collections
+import datetime
 import functools
 import logging
 import sys
 import threading
 import weakref
 from types import FrameType
-from typing import Any, Callable, Counter, List, Optional, Tuple
+from typing import Any, Callable, Counter, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from winnow._library import UsageError
 from winnow.torch.agree import refuse
 from winnow.torch.backend.options import GroupOptions, is_named
-from winnow.torch.backend.sequence import Place, Sequence, in_backward, watch_steps
+from winnow.torch.backend import sequence
+from winnow.torch.backend.sequence import Place, in_backward, watch_steps
 from winnow.torch.backend.sums import Ranks, Sum, Sums
 from winnow.torch.backend.work import GroupWork
 from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
@@ -65,7 +67,7 @@ class WinnowGroup(dist.ProcessGroup):
         super().__init__(common.store, common.group_rank, common.group_size)
         self.options, self._is_inherited = options, is_inherited
         self._sums: Optional[Sums] = None
-        self._sequence = Sequence()
+        self._sequence = sequence.Sequence()
         self._lock = threading.Lock()  # so that sums are made in the order of their places
         self._why: Counter[str] = collections.Counter()  # how many sums were exact for a reason; "": compressed
         self._compresses: Optional[bool] = None
@@ -130,7 +132,8 @@ class WinnowGroup(dist.ProcessGroup):
         return self._others._reduce_scatter_base(output, input, opts) if work is None else work
 
     @torch.compiler.disable
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = dist.ReduceScatterOptions(), *more: Any) -> Any:
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = dist.ReduceScatterOptions(),
+                       *more: Any) -> Any:
         work = None
         if len(outputs) == 1 and len(inputs) == 1 and all(
                 type(one) is torch.Tensor and one.shape == outputs[0].shape and one.dtype == outputs[0].dtype
@@ -215,8 +218,8 @@ class WinnowGroup(dist.ProcessGroup):
         mixed = self._sequence.mixed
         if mixed and not self._has_warned:
             self._has_warned = True
-            warn(f"mixed {self.group_name}", f"winnow: {self._name}: two optimizers step after backward passes whose "
-                 "sums look alike, so that what waits of one model could go to the other: such sums travel "
+            warn(f"mixed {self.group_name}", f"winnow: {self._name}: two optimizers step after backward passes "
+                 "whose sums look alike, so that what waits of one model could go to the other: such sums travel "
                  "dense from here on. Give each model a group of its own")
         if self._has_told or not (is_last or self._sequence.steps >= _STEPS or sum(self._why.values()) >= _SUMS):
             return
@@ -269,8 +272,8 @@ def _watch_optimizers() -> None:
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if any([group.has_compressed() for group in list(_groups)]):
             warn_of_adaptive(optimizer, "Take winnow.torch.attach(ddp, optimizer) over gloo or NCCL for a "
-                             "DistributedDataParallel, attach_hsdp with winnow.torch.AdamW for a sharded model, or "
-                             "an optimizer without second moments")
+                             "DistributedDataParallel, attach_hsdp with winnow.torch.AdamW for a sharded "
+                             "model, or an optimizer without second moments")
 
     register_optimizer_step_pre_hook(look)
 
@@ -285,8 +288,8 @@ def _delegate(name: str, torchs: str) -> None:
     setattr(WinnowGroup, name, torch.compiler.disable(call))
 
 
-for _name in ("_allgather_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",
-              "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base", "barrier",
+for _name in ("_allgather_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single",
+              "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base", "barrier",
               "broadcast", "gather", "gather_into_tensor", "gather_single", "monitored_barrier", "recv",
               "recv_anysource", "reduce", "scatter", "send"):
     if hasattr(dist.ProcessGroup, _name):
@@ -344,6 +347,25 @@ def _of_activations() -> bool:
 def _order_of(tensor: torch.Tensor) -> str:
     """In which order the dimensions of a tensor lie; empty for C's."""
     return "" if tensor.is_contiguous() else str(tensor.stride())
+
+
+class _Common(NamedTuple):
+    """What torch says about a group."""
+
+    store: dist.Store
+    group_rank: int
+    group_size: int
+    timeout: datetime.timedelta
+    global_ranks_in_group: Sequence[int] = ()
+    group_id: str = "winnow"
+
+
+def process_group(store: dist.Store, rank: int, size: int, options: Optional[GroupOptions] = None, *,
+                  timeout: datetime.timedelta = datetime.timedelta(minutes=30)) -> WinnowGroup:
+    """A group of the backend that torch does not know of, for frameworks that make theirs themselves, such as
+    torchft, or in a job without init_process_group. Collective: each of `size` ranks passes its own number and
+    a store of which nobody else uses the keys, a PrefixStore. shutdown() ends it."""
+    return WinnowGroup(_Common(store, rank, size, timeout), GroupOptions() if options is None else options, False)
 
 
 def create(common: Any, options: Any) -> WinnowGroup:

@@ -108,8 +108,8 @@ class _Vote:
         votes = [tuple(words[at:at + 3]) for at in range(0, len(words), 3)]
         others = [rank for rank, (signature, _, _) in enumerate(votes) if signature != call.signature]
         if others:
-            raise UsageError(f"ranks make different sums: rank {self._rank} {call}, and rank {listed(others)} another "
-                             "one. All ranks of a group make the same calls in the same order")
+            raise UsageError(f"ranks make different sums: rank {self._rank} {call}, and rank {listed(others)} "
+                             "another one. All ranks of a group make the same calls in the same order")
         exact = [rank for rank, (_, _, flags) in enumerate(votes) if not flags & 1]
         if exact:
             return False, "outside of backward passes" if len(exact) == self._size else (
