@@ -14,15 +14,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
-from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from torch_harness import SIZE, batch, expect, expect_equal_replicas, gather, network, refused, step
+from torch_harness import (SIZE, batch, expect, expect_equal_replicas, gather, mesh_over_winnow, network, refused,
+                           replicate, step)
 from winnow.torch.backend.sequence import Sequence
 
 DENSE_STEPS = 3  # the first, before which no optimizer has made a step, and two that go the same way
@@ -114,10 +113,9 @@ def case_backend_hsdp():
     plain = network()
     ddp, _ = train(plain, 6)
     for compressor, wrap in itertools.product(("topk:1", "topk:0.05"), ("hsdp", "replicate")):
-        shape, names = ((ranks // within, within), ("between", "within")) if wrap == "hsdp" else (
-            (ranks,), ("between",))
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names,
-                                backend_override={"between": ("winnow", options(compressor))})
+        if wrap == "replicate" and replicate is None:
+            continue
+        mesh = mesh_over_winnow((ranks // within, within) if wrap == "hsdp" else (ranks,), options(compressor))
         model = network()
         for layer in (model[0], model[3], model):
             fully_shard(layer, mesh=mesh) if wrap == "hsdp" else replicate(layer, mesh=mesh)

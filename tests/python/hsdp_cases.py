@@ -11,7 +11,6 @@ import weakref
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -19,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import winnow
 import winnow.torch
 from torch_harness import (FIXED, SIZE, adamw_reference, batch, expect, expect_parts_skipped,
-                           expect_refused, gather, network, scaler_of, step)
+                           expect_refused, gather, mesh_over_winnow, network, replicate, scaler_of, step)
 from winnow.torch.names import id_of
 from winnow.torch.place import local
 
@@ -210,9 +209,9 @@ def case_hsdp_optimizers():
 def case_hsdp_refuses():
     """What torch sums itself, and meshes of ranks with other shards."""
     mesh = meshes()
-    expect_refused(lambda: winnow.torch.attach_hsdp(fully_shard(uneven(), mesh=mesh), mesh["between"]),
-                   lambda: winnow.torch.attach_hsdp(replicate(uneven(), mesh=mesh["between"]),
-                                                    mesh["between"]))
+    expect_refused(lambda: winnow.torch.attach_hsdp(fully_shard(uneven(), mesh=mesh), mesh["between"]))
+    if replicate is not None:
+        expect_refused(lambda: winnow.torch.attach_hsdp(replicate(uneven(), mesh=mesh["between"]), mesh["between"]))
     model = fully_shard(uneven(), mesh=mesh["within"])
     expect_refused(lambda: winnow.torch.attach_hsdp(model, mesh["between"], "tokp:0.01"))
     if mesh["within"].size() > 1:
@@ -228,15 +227,18 @@ def case_hsdp_native():
         ranks = dist.get_world_size()
         shape = meshes().shape if wrap == "hsdp" else (ranks, 1)
         trained = []
-        for backend in None, {"between": ("winnow", winnow.torch.GroupOptions("topk:0.05", **options))}:
-            mesh = init_device_mesh("cpu", shape, mesh_dim_names=("between", "within"), backend_override=backend)
+        if wrap == "replicate" and replicate is None:
+            continue
+        for is_native in False, True:
+            mesh = (mesh_over_winnow(shape, winnow.torch.GroupOptions("topk:0.05", **options)) if is_native else
+                    init_device_mesh("cpu", shape, mesh_dim_names=("between", "within")))
             model = uneven()
             for part in model[0], model[4], model:
-                if backend is None or wrap == "hsdp":
-                    fully_shard(part, mesh=mesh["within"] if backend is None else mesh)
+                if wrap == "hsdp" or not is_native:
+                    fully_shard(part, mesh=mesh if is_native else mesh["within"])
                 else:
                     replicate(part, mesh=mesh["between"])
-            if backend is None:
+            if not is_native:
                 state = winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.05", **options)
             else:
                 state = winnow.torch.attach_hsdp(model, mesh["between"])  # the group's options
@@ -251,7 +253,7 @@ def case_hsdp_native():
                 optimizer.step()
             trained.append([p.clone() for p in whole(model)])
             expect(state.reducer.totals()["wire_bytes"] * 5 < state.reducer.totals()["dense_wire_bytes"], "bytes")
-            if backend is not None:
+            if is_native:
                 expect(mesh["between"].get_group()._sums is None, "the group sums nothing itself")
                 del optimizer
                 gc.collect()

@@ -2,16 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the cases of winnow.torch share. They run on every process of a group."""
 import hashlib
+import inspect
 import math
 import os
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
+
+try:
+    from torch.distributed._composable.replicate_with_fsdp import replicate
+except ImportError:  # of an older torch
+    replicate = None
 
 FIXED = {"schedule": "gather", "deadline": 30}
 SIZE = 400
@@ -20,6 +27,19 @@ DEVICE = torch.device(os.environ.get("CASES_ON", "cpu"))
 if DEVICE.type == "cuda":
     DEVICE = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.cuda.set_device(DEVICE)
+
+
+def mesh_over_winnow(shape, options):
+    """A mesh between nodes, over the backend winnow, and, if it has two dimensions, within them."""
+    names = ("between", "within")[:len(shape)]
+    if "backend_override" in inspect.signature(init_device_mesh).parameters:
+        return init_device_mesh("cpu", shape, mesh_dim_names=names, backend_override={"between": ("winnow", options)})
+    plain, groups = init_device_mesh("cpu", shape, mesh_dim_names=names), []
+    for ranks in plain.mesh.view(shape[0], -1).t().tolist():
+        made = dist.new_group(ranks, backend="winnow", pg_options=options)
+        groups += [made] if dist.get_rank() in ranks else []
+    groups += [plain.get_group(name) for name in names[1:]]
+    return DeviceMesh.from_group(groups if len(shape) > 1 else groups[0], "cpu", plain.mesh, mesh_dim_names=names)
 
 
 def say(*words):

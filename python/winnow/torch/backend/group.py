@@ -64,7 +64,10 @@ class WinnowGroup(dist.ProcessGroup):
     GPUs, and Winnow's sums of gradients. docs/backend.md says which they are."""
 
     def __init__(self, common: Any, options: GroupOptions, is_inherited: bool):
-        super().__init__(common.store, common.group_rank, common.group_size)
+        try:
+            super().__init__(common.store, common.group_rank, common.group_size)
+        except TypeError:  # an older torch has it for its own class alone
+            super().__init__(common.group_rank, common.group_size)
         self.options, self._is_inherited = options, is_inherited
         self._sums: Optional[Sums] = None
         self._sequence = sequence.Sequence()
