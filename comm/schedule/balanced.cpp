@@ -23,8 +23,8 @@ class Balanced {
       : exchange_(exchange),
         workspace_(*exchange.exec.workspace),
         part_(exchange.part),
-        ranks_(static_cast<std::size_t>(exchange.wire.world.size())),
-        self_(static_cast<std::size_t>(exchange.wire.world.rank())) {
+        ranks_(static_cast<std::size_t>(exchange.wire.ranks)),
+        self_(static_cast<std::size_t>(exchange.wire.rank)) {
     std::tie(received_, incoming_, views_) =
         workspace_.take<std::uint64_t, compress::ReceivedMessage, MessageView>(ranks_);
     const auto most_bytes = [this](std::uint32_t owner) {

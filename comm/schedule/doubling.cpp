@@ -90,8 +90,8 @@ class Doubling {
       : exchange_(exchange),
         compressor_(exchange.compressor),
         workspace_(*exchange.exec.workspace),
-        places_(exchange.wire.world.size()),
-        self_(exchange.wire.world.rank()),
+        places_(exchange.wire.ranks),
+        self_(exchange.wire.rank),
         sends_sum_(places_.is_host(self_) || exchange.course.one_outcome),
         counts_(comm::needs_counts(exchange, Header::Kind::partial)) {}
 
@@ -157,14 +157,14 @@ class Doubling {
     if (round.receives == 0) return;
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     const MessageView other = decode();
-    if (round.receives == exchange_.wire.world.size()) {
+    if (round.receives == exchange_.wire.ranks) {
       sum_ = other;
       return;
     }
     const bool is_lower = round.peer < self_;
     const MessageView &first = is_lower ? other : sum_, &second = is_lower ? sum_ : other;
     ranks_in_sum_ += round.receives;
-    if (ranks_in_sum_ == exchange_.wire.world.size() && !sends_sum_) {
+    if (ranks_in_sum_ == exchange_.wire.ranks && !sends_sum_) {
       end_with(first, second);
       return;
     }

@@ -24,13 +24,14 @@ struct Shards;
 /// The ranks of an exchange, and how long it may take.
 struct Wire {
   Transport& world;
+  int rank = world.rank(), ranks = world.size();  ///< in `world`
   Deadline deadline;
   Stats& stats;                     ///< of the call; schedules add their times and bytes
   std::span<const int> names = {};  ///< of the ranks of `world`, in errors; empty: their numbers
 
   /// The number by which errors name a rank of `world`.
-  int name_of(std::size_t rank) const {
-    return names.empty() ? static_cast<int>(rank) : names[rank];
+  int name_of(std::size_t peer) const {
+    return names.empty() ? static_cast<int>(peer) : names[peer];
   }
 };
 
@@ -176,7 +177,7 @@ using Buffers = kernels::Arrays<std::byte>;
 /// A buffer of bytes(rank) bytes for each rank.
 template <class Bytes>
 std::span<std::span<std::byte>> take_buffers(const Exchange& exchange, const Bytes& bytes) {
-  const auto ranks = static_cast<std::uint32_t>(exchange.wire.world.size());
+  const auto ranks = static_cast<std::uint32_t>(exchange.wire.ranks);
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
   std::size_t room = 0;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) room += Buffers::room(bytes(rank));

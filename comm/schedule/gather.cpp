@@ -48,8 +48,8 @@ Rounds run(Exchange& exchange) {
   Transport& world = exchange.wire.world;
   Workspace& workspace = *exchange.exec.workspace;
   const compress::Part& part = exchange.part;
-  const auto ranks = static_cast<std::size_t>(world.size());
-  const auto self = static_cast<std::size_t>(world.rank());
+  const auto ranks = static_cast<std::size_t>(exchange.wire.ranks);
+  const auto self = static_cast<std::size_t>(exchange.wire.rank);
   const compress::Shape& shape = part.shapes.gradients.front();
   const Slots slots = take_slots(exchange, shape.bytes());
   const auto messages = slots.messages;

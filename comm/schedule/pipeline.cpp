@@ -84,7 +84,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     }
   };
   const auto depth_of = [&](std::size_t part) {
-    const int ranks = exchanges[part].wire.world.size();
+    const int ranks = exchanges[part].wire.ranks;
     return goes_alone(*schedules[part], exchanges[part], ranks) ? 1 : kDepth;
   };
   for (std::size_t next = 0;;) {

@@ -19,10 +19,15 @@ namespace winnow::comm {
 // values at one support, which they pick in turn, each keeps an equal share, for each has to see
 // it. Residuals grow by it behind all else that the call leaves there.
 
-/// The keepers among the ranks of a transport that end a part with the same sums by `schedule`.
-/// `averaged`: Scaling::averaged.
-kernels::RestKeeper keeper_among(const Transport& ranks, const compress::Part& part,
+/// The keepers among `ranks` ranks, of whom this is `rank`, that end a part with the same sums by
+/// `schedule`. `averaged`: Scaling::averaged.
+kernels::RestKeeper keeper_among(int rank, int ranks, const compress::Part& part,
                                  const Schedule& schedule, float averaged);
+/// The keepers among the ranks of an exchange of one level.
+inline kernels::RestKeeper keeper_of(const Exchange& exchange, const Schedule& schedule) {
+  return keeper_among(exchange.wire.rank, exchange.wire.ranks, exchange.part, schedule,
+                      exchange.scaling.averaged);
+}
 
 /// Sums that will be rounded, in a float32 stand-in of the caller's elements.
 struct Stretch {

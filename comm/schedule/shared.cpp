@@ -37,8 +37,8 @@ class Shared {
         workspace_(*exchange.exec.workspace),
         part_(exchange.part),
         codings_(exchange.compressor.codings()),
-        ranks_(static_cast<std::size_t>(exchange.wire.world.size())),
-        self_(static_cast<std::size_t>(exchange.wire.world.rank())),
+        ranks_(static_cast<std::size_t>(exchange.wire.ranks)),
+        self_(static_cast<std::size_t>(exchange.wire.rank)),
         most_k_(std::ranges::max(exchange.part.owner_k)),
         turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_) {
     std::tie(received_, supports_) = workspace_.take<std::uint64_t, MessageView>(ranks_);
