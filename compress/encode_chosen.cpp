@@ -145,7 +145,7 @@ void seal_chosen(const Exec& exec, const Compressor& compressor, const EncodeJob
     list.header.k = size;
     if (variable_k) {
       keep_sealed(out, owner, seal_variable(exec, codings, list, out.messages[owner]));
-      keep_missed(exec, codings, part, out.owned, list);
+      if (!codings.exact()) keep_missed(exec, part, out.owned, list);
     } else {
       list.shape = part.self == Part::kNobody ? part.shapes.gradients.front()
                                               : shape_of(list.header.count, size, codings);

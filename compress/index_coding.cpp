@@ -12,14 +12,14 @@ std::uint64_t no_bytes(std::uint64_t, std::uint64_t) {
   return 0;
 }
 
-/// No index part: the positions are 0, 1, ..., count - 1.
-constexpr IndexCoding kNoneCoding{
-    .id = 0, .name = "none", .index_bytes = no_bytes, .seal = kernels::seal, .decode = nullptr};
-
 constexpr std::array<const IndexCoding*, 5> kTable{&kNoneCoding, &kRaw32Coding, &kEliasFanoCoding,
                                                    &kBitmapCoding, &kSeededCoding};
 
 }  // namespace
+
+/// No index part: the positions are 0, 1, ..., count - 1.
+constinit const IndexCoding kNoneCoding{
+    .id = 0, .name = "none", .index_bytes = no_bytes, .seal = kernels::seal, .decode = nullptr};
 
 /// 32 bits an index.
 constinit const IndexCoding kRaw32Coding{

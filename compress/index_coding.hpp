@@ -36,9 +36,10 @@ struct IndexCoding {
   }
 };
 
-extern const IndexCoding kRaw32Coding, kEliasFanoCoding, kBitmapCoding, kSeededCoding;
+/// `none` marks a message that carries every position.
+extern const IndexCoding kNoneCoding, kRaw32Coding, kEliasFanoCoding, kBitmapCoding, kSeededCoding;
 
-/// All codings, by id. Id 0, `none`, marks a message that carries every position.
+/// All codings, by id.
 std::span<const IndexCoding* const> index_codings();
 
 /// The coding with the fewest bytes for (count, k), the first in the table among equals; null where

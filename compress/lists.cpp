@@ -92,14 +92,7 @@ MessageView seal_values(const Exec& exec, const Codings& codings, const SealList
   return seal_coded(exec, codings, list, out);
 }
 
-void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed) {
-  out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
-  if (!out.decoded.empty()) out.decoded[owner] = sealed;
-}
-
-void keep_missed(const Exec& exec, const Codings& codings, const Part& part, const Owned& owned,
-                 const SealList& list) {
-  if (codings.exact()) return;
+void keep_missed(const Exec& exec, const Part& part, const Owned& owned, const SealList& list) {
   kernels::add_owned(exec, taken_job(part, owned, {list.header.owner, list.index, list.value}));
 }
 
@@ -125,7 +118,7 @@ void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& jo
   kernels::together(exec, [&] {
     for_each_owner([&](std::uint32_t owner) {
       keep_sealed(out, owner, seal_coded(exec, codings, lists[owner], out.messages[owner]));
-      keep_missed(exec, codings, job.part, out.owned, lists[owner]);
+      if (!codings.exact()) keep_missed(exec, job.part, out.owned, lists[owner]);
     });
   });
 }

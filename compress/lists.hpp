@@ -87,11 +87,14 @@ MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList&
                        std::span<std::byte> out);
 
 /// Writes a sealed message to the result.
-void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed);
+inline void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed) {
+  out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
+  if (!out.decoded.empty()) out.decoded[owner] = sealed;
+}
 
-/// The residuals, zero at the positions of a list that was sealed, keep what the coding missed.
-void keep_missed(const Exec& exec, const Codings& codings, const Part& part, const Owned& owned,
-                 const SealList& list);
+/// The residuals, zero at the positions of a list that was sealed, keep what its lossy coding
+/// missed.
+void keep_missed(const Exec& exec, const Part& part, const Owned& owned, const SealList& list);
 
 /// Seals messages to owners whose headers know their k: lists[owner], but for this rank's own. The
 /// residuals keep what the coding misses.

@@ -133,6 +133,7 @@ MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
   WINNOW_EXPECTS(!coded || index.size() == header.k, "a message of k " + std::to_string(header.k) +
                                                          " needs as many indices; got " +
                                                          std::to_string(index.size()));
+  const MessageView view = view_of(whole, shape, index, message, codings);
   // Float32 values may have been written to their place one by one, without the padding.
   const bool is_padded = codings.exact() && header.k % 2 != 0;
   shape.coding->seal(exec, {.message = message,
@@ -143,7 +144,7 @@ MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
                             .padding = is_padded ? sizeof(float) : 0,
                             .count = header.count,
                             .index = coded ? index : std::span<const std::uint32_t>()});
-  return view_of(whole, shape, index, message, codings);
+  return view;
 }
 
 void name_codings(const Header& header, std::string& name) {

@@ -92,7 +92,7 @@ Shape shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings = {}
 
 /// The shape of a message that is only a header, since it carries none of 0 elements.
 inline Shape header_alone() {
-  return {.coding = index_codings().front(), .index_bytes = 0, .value_bytes = 0};
+  return {.coding = &kNoneCoding, .index_bytes = 0, .value_bytes = 0};
 }
 
 /// The message that a receiver expects, and how much it may carry.

@@ -241,7 +241,10 @@ kernels::OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& t
 void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& taken);
 
 /// residual = what is left of the sums, at the positions of Part::self.
-void store_remainder(const Exec& exec, const Part& part, const Owned& owned);
+void store_own_remainder(const Exec& exec, const Part& part, const Owned& owned);
+inline void store_remainder(const Exec& exec, const Part& part, const Owned& owned) {
+  if (part.self != Part::kNobody) store_own_remainder(exec, part, owned);
+}
 
 /// Zeros at local numbers of Part::self that belong to no piece.
 void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local);

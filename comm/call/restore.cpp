@@ -36,9 +36,8 @@ void decode_own(const Exchange& exchange, const Encoded& own, const Exec& exec, 
       header.kind = Header::Kind::contribution;
       header.k = part.most_for[owner];
     }
-    use(owner,
-        exchange.compressor.decode(exec, own.messages[owner], compress::Expected::at_most(header),
-                                   exchange.wire.world.rank()));
+    use(owner, exchange.compressor.decode(exec, own.messages[owner],
+                                          compress::Expected::at_most(header), exchange.wire.rank));
   }
 }
 
@@ -60,7 +59,7 @@ struct PutBack {
         }
       }
     });
-    (*this)(Untouched());
+    compress::keep(exec, exchange.part.pieces, exchange.scaling.decay);
   }
   void operator()(const Overwritten&) const {}
   void operator()(const Accumulated& accumulated) const {
