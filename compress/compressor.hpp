@@ -79,7 +79,7 @@ struct Outcome {
   std::span<const MessageView> messages;
   bool partitioned = false;
   float factor = 1;
-  bool fed = false;  ///< the elements are as encode left them; else they may hold anything
+  bool after_encode = false;  ///< the elements are as encode left them; else they may hold anything
   /// Where the part's elements are: Owned::elements of encode. Empty: to be placed.
   kernels::Placed<kernels::PlacedSpan> elements = {};
   /// If not null: nothing is written if it says that a message may not be read, and it learns
@@ -155,9 +155,9 @@ class Compressor {
   }
 
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
-  /// and leaves the rest in the residuals. The elements are then as GradientAfter::fed says; if
-  /// everything is kept they stay as they were. Takes all memory before the first pass, so that it
-  /// fails before it changes anything.
+  /// and leaves the rest in the residuals. The elements are then as GradientAfter::accumulated
+  /// says; if everything is kept they stay as they were. Takes all memory before the first pass, so
+  /// that it fails before it changes anything.
   void encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
   /// encode in two halves, for ranks that exchange how much their messages carry before they
   /// make them, where the gradient decides that: choose does all but the messages, and leaves
@@ -178,7 +178,7 @@ class Compressor {
   // For schedules that agree on a support before values travel.
 
   /// Error feedback in one pass over memory, after which residuals hold acc, and the support that
-  /// Part::self picks from this rank's acc: its owner_k[self] largest. Writes a message of
+  /// Part::self chooses from this rank's acc: its owner_k[self] largest. Writes a message of
   /// as many bytes as PartShapes::supports says, with
   /// Header::kPoison if job.header has it or an acc is not finite. Takes the same scratch in each
   /// turn. Throws UsageError if variable_k: ranks could not know how many values follow.

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <winnow/exec.hpp>
 
+#include "kernels/finish_message.hpp"
 #include "kernels/index_coding.hpp"
-#include "kernels/seal.hpp"
 
 namespace winnow::compress {
 
@@ -21,7 +21,7 @@ struct IndexCoding {
   /// Bytes of the index part, a multiple of 8, for k <= count <= 2^32.
   std::uint64_t (*index_bytes)(std::uint64_t count, std::uint64_t k);
   /// Completes a message, whose index part has as many bytes.
-  void (*seal)(const Exec& exec, const kernels::SealJob& job);
+  void (*finish)(const Exec& exec, const kernels::FinishJob& job);
   /// Reads index parts. Null for `none`, which has no index part.
   void (*decode)(const Exec& exec, std::span<const kernels::DecodeJob> jobs);
   /// `decode` draws the positions from DecodeJob::key: only messages of a selection that draws have

@@ -43,7 +43,7 @@ void write_terms(const Exec& exec, const Target& target, std::span<const Term> t
                                .sums = target.elements,
                                .factor = how.factor,
                                .not_finite = how.not_finite,
-                               .sums_are_fed = target.outcome.fed,
+                               .after_accumulate = target.outcome.after_encode,
                                .too_large = how.too_large,
                                .rests = how.rests});
 }
@@ -97,7 +97,7 @@ void write_sums(const Exec& exec, const Target& target) {
 void Compressor::write(const Exec& exec, const Part& part, const Outcome& outcome,
                        const kernels::OwnedWrite& how) const {
   Outcome written = outcome;
-  written.fed = outcome.fed && !keeps_all();
+  written.after_encode = outcome.after_encode && !keeps_all();
   const Target target{
       .part = part,
       .elements = outcome.elements.host.empty() ? place_elements(exec, part) : outcome.elements,

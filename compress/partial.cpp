@@ -155,7 +155,7 @@ void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> o
   const auto values = sum.term.is_coded() ? sum.term.coded : std::as_bytes(sum.term.value);
   kernels::copy(exec, value_part.first(values.size()), values);
   kernels::zero(exec, value_part.subspan(values.size()));
-  (void)seal(exec, header, shape, sum.term.index, message, written, {}, status);
+  (void)finish_message(exec, header, shape, sum.term.index, message, written, {}, status);
   sum.bytes = message;
 }
 

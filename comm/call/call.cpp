@@ -269,7 +269,7 @@ void Call::restore(float fill) {
 }
 
 /// If a collective worked on elements in place but all their gradients still have an original (an
-/// input or 16-bit elements), reads them again, to be put back.
+/// input or 16-bit elements), reads them again, to be restored.
 void Call::read_again() {
   const Setup& setup = context_.setup;
   const StagedSegments& segments = context_.memory.segments;

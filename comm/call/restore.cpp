@@ -42,7 +42,7 @@ void decode_own(const Exchange& exchange, const Encoded& own, const Exec& exec, 
 }
 
 /// Puts back what each kind of Undo says.
-struct PutBack {
+struct Restore {
   const Exchange& exchange;
   const Exec& exec;
 
@@ -89,7 +89,7 @@ void reserve_for_restore(const Exchange& exchange, const Exec& exec) {
 }
 
 void restore(const Exchange& exchange, const Exec& exec, float fill) {
-  std::visit(PutBack{exchange, exec}, exchange.undo);
+  std::visit(Restore{exchange, exec}, exchange.undo);
   if (!exchange.owned.elements.host.empty()) {
     kernels::fill_pieces(exec, exchange.owned.elements, fill);
     return;

@@ -50,7 +50,7 @@ compress::Outcome outcome_of(const Exchange& exchange) {
   return {.messages = messages_of(exchange),
           .partitioned = std::holds_alternative<OwnerSums>(exchange.result.outcome),
           .factor = exchange.scaling.factor,
-          .fed = true,
+          .after_encode = true,
           .elements = exchange.owned.elements,
           .status = exchange.course.status};
 }

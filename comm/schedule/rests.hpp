@@ -16,7 +16,7 @@ namespace winnow::comm {
 // Rests: the part of finite sums that elements of 16 bits cannot hold. All ranks deliver the
 // largest finite element, and the rest waits in residuals for a later call. One rank keeps it, the
 // owner of the position by kernels::Partition: so it competes for k once. Where all ranks send
-// values at one support, which they pick in turn, each keeps an equal share, for each has to see
+// values at one support, which they choose in turn, each keeps an equal share, for each has to see
 // it. Residuals grow by it behind all else that the call leaves there.
 
 /// The keepers among `ranks` ranks, of whom this is `rank`, that end a part with the same sums by

@@ -47,8 +47,8 @@ class Shared {
     compress::place_pieces(exchange_.exec, part_, exchange_.owned);
   }
 
-  /// Starts round 1: sends this rank's picks to all.
-  void pick() {
+  /// Starts round 1: sends the support that this rank chooses to all.
+  void select() {
     messages_ = take_buffers(exchange_, [&](std::uint32_t rank) {
       return part_.shapes.supports[owner_of(rank)].bytes();
     });
@@ -61,7 +61,7 @@ class Shared {
     enqueue_all_gather(exchange_, messages_, received_);
   }
 
-  /// Ends round 1 and starts round 2: sends each picker this rank's values at its support.
+  /// Ends round 1 and starts round 2: sends each chooser this rank's values at its support.
   void contribute() {
     open_supports();
     {
@@ -75,7 +75,7 @@ class Shared {
     enqueue_all_to_all(exchange_, outgoing_, messages_, received_);
   }
 
-  /// Ends round 2 and starts round 3: sends the sums at this rank's picks to all.
+  /// Ends round 2 and starts round 3: sends the sums at the support that this rank chooses to all.
   void sum() {
     const std::uint32_t own = owner_of(self_);
     const std::uint64_t k = part_.owner_k[own];
@@ -248,7 +248,7 @@ class Shared {
   compress::Part& part_;
   const compress::Codings& codings_;
   std::size_t ranks_, self_;
-  std::uint64_t most_k_;  ///< the most that any rank picks
+  std::uint64_t most_k_;  ///< the most that any rank chooses
   std::size_t turn_;
   std::span<std::uint64_t> received_;
   std::span<MessageView> supports_;                      // by owner
@@ -281,22 +281,22 @@ double pass_bytes(const CostShape& shape) {
   return encode_pass(shape.count, shape.k, shape.parameters) + add_pass(shape.count, shape.k, 3);
 }
 
-/// All ranks send values at one support (Chen et al., ScaleCom, NeurIPS 2020, but with a picker per
-/// share of the positions instead of one for all). In call number t of a part, rank r picks for
-/// owner (r - t) mod P of kernels::Partition, so every rank takes its turn. Three rounds:
-///   1. Each rank picks, from its own acc, the support at its owner's positions, and sends it to
+/// All ranks send values at one support (Chen et al., ScaleCom, NeurIPS 2020, but with a chooser
+/// per share of the positions instead of one for all). In call number t of a part, rank r chooses
+/// for owner (r - t) mod P of kernels::Partition, so every rank takes its turn. Three rounds:
+///   1. Each rank chooses, from its own acc, the support at its owner's positions, and sends it to
 ///      all.
-///   2. Each rank takes its acc at all supports, and sends each picker the values at its support.
-///      Pickers add in rank order, value i as ((0 + v[0][i]) + v[1][i]) + ..., where v[picker] is
-///      the picker's own acc, uncoded.
-///   3. Each picker sends the sums to all. The error of their coding goes into its residual. With
+///   2. Each rank takes its acc at all supports, and sends each chooser the values at its support.
+///      Choosers add in rank order, value i as ((0 + v[0][i]) + v[1][i]) + ..., where v[chooser] is
+///      the chooser's own acc, uncoded.
+///   3. Each chooser sends the sums to all. The error of their coding goes into its residual. With
 /// float32 values nothing of acc is left at the supports, and rounds 2 and 3 have no headers: those
-/// of round 1 say what follows. Winnow does not use the transport's allreduce here: pickers add in
+/// of round 1 say what follows. Winnow does not use the transport's allreduce here: choosers add in
 /// the same order over any transport, with as many bytes in fewer rounds, and do not block other
 /// parts.
 Rounds run(Exchange& exchange) {
   Shared part(exchange);
-  part.pick();
+  part.select();
   co_await exchange.wire.world.start(exchange.exec);
   part.contribute();
   co_await exchange.wire.world.start(exchange.exec);
@@ -309,7 +309,7 @@ Rounds run(Exchange& exchange) {
 
 constinit const Schedule kShared{
     .name = "shared",
-    .summary = "one support, which ranks pick in turn, sum at and all-gather",
+    .summary = "one support, which ranks choose in turn, sum at and all-gather",
     .partitioned = true,
     .run = run,
     .costs = {.wire_bytes = wire_bytes,
