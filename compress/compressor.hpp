@@ -57,14 +57,18 @@ struct TakenMessage {
   std::span<std::byte> message;  ///< of as many bytes as PartShapes::values says
 };
 
-/// The sum of two messages, whose length only the device may know: scratch.
+/// The union of two lists, whose length only the device may know: scratch.
 struct Union {
-  MessageView sum;                      ///< without its elements if `size` is not null
-  std::uint64_t* size = nullptr;        ///< in the memory of exec.place: elements of the list
-  std::span<std::uint32_t> index = {};  ///< room for it
-  std::span<float> value = {};          ///< likewise
-  std::span<float> all = {};            ///< room for every position, where that may be shorter
+  Header header;                   ///< of the sum; its k is the most that it may carry
+  std::span<std::uint32_t> index;  ///< room for the list
+  std::span<float> value;          ///< likewise
+  std::span<float> all;            ///< room for every position, where that may be shorter
+  std::uint64_t* size;             ///< in the memory of exec.place: elements of the list
+
+  std::span<const std::byte> size_word() const { return std::as_bytes(std::span(size, 1)); }
 };
+/// The sum of two messages.
+using Merged = std::variant<MessageView, Union>;
 
 /// The output of Compressor::add. `message`, if not empty, has as many bytes as PartShapes::values
 /// says.
@@ -205,13 +209,13 @@ class Compressor {
   MessageView decode(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                      int sender) const;
   /// The sum of two messages, each a gradient or a partial sum: first + second where both name a
-  /// position. It gets `header`, whose k is the most that it may carry, with the flags of both.
-  /// Takes the same scratch whatever the messages carry. A lossy coding is applied once, by the
-  /// sender whose residual keeps what it misses. If `status` says that no message may be read, it
-  /// is empty.
-  Union merge(const Exec& exec, const Header& header, const MessageView& first,
-              const MessageView& second, const kernels::CallStatus* status = nullptr) const;
-  /// The sum, whose list has k elements: it carries these, or every position if that travels in no
+  /// position. It gets `header`, whose k is the most that it may carry, with the flags of both. It
+  /// is a Union unless its length is known. Takes the same scratch whatever the messages carry. A
+  /// lossy coding is applied once, by the sender whose residual keeps what it misses. If `status`
+  /// says that no message may be read, it is empty.
+  Merged merge(const Exec& exec, const Header& header, const MessageView& first,
+               const MessageView& second, const kernels::CallStatus* status = nullptr) const;
+  /// The sum, whose union has k elements: it carries these, or every position if that travels in no
   /// more bytes. Its `bytes` are empty until it is packed.
   MessageView finalize(const Exec& exec, const Union& both, std::uint64_t k,
                        const kernels::CallStatus* status = nullptr) const;

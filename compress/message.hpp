@@ -131,10 +131,12 @@ struct MessageView {
   Header header;
   kernels::Term term = {};  ///< what it adds to a sum: without indices if k == count, and without
                             ///< values if it only carries positions
-  std::span<const std::byte> bytes = {};  ///< all of it, as it travelled
+  std::span<const std::byte> bytes = {};  ///< all of it, as it travelled or will travel
 
   /// Whether it carries every position, so that it has no indices.
   bool carries_all() const { return header.k == header.count; }
+  /// Whether it is a message, and not a sum that is in none yet.
+  bool is_packed() const { return !bytes.empty(); }
 };
 
 /// A support and its values, which travelled in a message of their own, as one message: value

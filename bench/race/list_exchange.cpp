@@ -120,7 +120,7 @@ ListExchange::Spent ListExchange::run_once(std::size_t lists,
   barrier(*rank_.control);
   {
     const kernels::Stopwatch watch(spent.seconds);
-    comm::Rounds rounds = schedule_.run(exchange);
+    comm::Rounds rounds = schedule_.run_part(exchange);
     while (rounds.resume()) {
       const kernels::Stopwatch waiting(spent.stats.wait_seconds);
       transport_->wait(rounds.ticket(), exchange.wire.deadline);

@@ -13,20 +13,11 @@ namespace {
 
 using compress::Header;
 
-/// Calls use(owner, message) with each of this rank's own messages, decoded. Messages that
-/// encode has decoded share launches.
+/// Calls use(owner, message) with each of this rank's own messages, decoded.
 template <class Use>
 void decode_own(const Exchange& exchange, const Encoded& own, const Exec& exec, const Use& use) {
   const compress::Part& part = exchange.part;
   const bool partitioned = part.self != compress::Part::kNobody;
-  if (!own.decoded.empty()) {
-    kernels::together(exec, [&] {
-      for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
-        if (owner != part.self) use(owner, own.decoded[owner]);
-      }
-    });
-    return;
-  }
   for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
     if (owner == part.self) continue;
     const kernels::ScratchScope scope(exec);
@@ -75,6 +66,15 @@ struct Restore {
   void operator()(const Encoded& own) const {
     decode_own(exchange, own, exec, [&](std::uint32_t owner, const compress::MessageView& message) {
       compress::restore(exec, exchange.part, exchange.owned, owner, message);
+    });
+    compress::restore_own(exec, exchange.part, exchange.owned);
+  }
+  void operator()(const Decoded& own) const {
+    kernels::together(exec, [&] {
+      for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
+        if (owner == exchange.part.self) continue;
+        compress::restore(exec, exchange.part, exchange.owned, owner, own.messages[owner]);
+      }
     });
     compress::restore_own(exec, exchange.part, exchange.owned);
   }

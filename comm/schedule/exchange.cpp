@@ -81,7 +81,11 @@ compress::EncodeResult result_of(const Exchange& exchange,
 }
 
 void keep_messages(Exchange& exchange, const compress::EncodeResult& out) {
-  exchange.undo = Encoded{.messages = out.messages, .decoded = out.decoded};
+  if (out.decoded.empty()) {
+    exchange.undo = Encoded{out.messages};
+  } else {
+    exchange.undo = Decoded{out.decoded};
+  }
   exchange.owned = out.owned;
 }
 

@@ -76,14 +76,14 @@ Rounds run(Exchange& exchange) {
                         exchange.wire.name_of(sender)};
   }
   if (stream_ordered) {
-    views[self] = std::get<Encoded>(exchange.undo).decoded.front();
+    views[self] = std::get<Decoded>(exchange.undo).messages.front();
     decode_others(exchange, incoming, self, views);
   } else {
     const std::uint16_t flags = exchange.compressor.decode_all(exchange.exec, incoming, views);
     exchange.result.poisoned |= (flags & Header::kPoison) != 0;
   }
   exchange.result.outcome = Terms{views};
-  std::get<Encoded>(exchange.undo).decoded = views.subspan(self, 1);
+  exchange.undo = Decoded{views.subspan(self, 1)};
   name_codings(exchange, views[self].header);
 }
 

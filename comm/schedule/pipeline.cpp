@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <variant>
 
 #include "comm/schedule/rounds.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -67,8 +68,9 @@ bool write_outcome(Exchange& exchange) {
 
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
                bool (*write)(Exchange&)) {
-  if (!schedules.empty() && schedules.front()->run_together != nullptr) {
-    Rounds rounds = schedules.front()->run_together(exchanges);
+  if (schedules.empty()) return true;
+  if (const auto* const run = std::get_if<RunTogether>(&schedules.front()->run)) {
+    Rounds rounds = (*run)(exchanges);
     while (rounds.resume()) await(rounds, exchanges.front());
     return std::ranges::none_of(exchanges,
                                 [](const Exchange& exchange) { return exchange.result.poisoned; });
@@ -90,7 +92,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
   for (std::size_t next = 0;;) {
     if (next < exchanges.size() && !under_way.full(depth_of(next))) {
       Exchange& exchange = exchanges[next];
-      go_on({&exchange, schedules[next]->run(exchange)});
+      go_on({&exchange, schedules[next]->run_part(exchange)});
       ++next;
       continue;
     }

@@ -94,7 +94,7 @@ std::span<MessageView> decode(std::span<Exchange> shards, std::size_t self,
   own.result.poisoned = (flags & Header::kPoison) != 0;
   const auto decoded = views.subspan(ranks - 1);
   for (std::size_t shard = 0, next = 0; shard < ranks; ++shard) {
-    if (shard != self) std::get<Encoded>(shards[shard].undo).decoded = decoded.subspan(next++, 1);
+    if (shard != self) shards[shard].undo = Decoded{decoded.subspan(next++, 1)};
   }
   if (!decoded.empty()) name_codings(own, decoded.front().header);
   return views.first(ranks - 1);
@@ -228,7 +228,7 @@ void write_dense(Exchange& exchange, const Exec& exec) {
 constinit const Schedule kScatter{
     .name = "scatter",
     .summary = "each rank sends every owner what it keeps of the owner's shard",
-    .run_together = run,
+    .run = run,
     .costs = {.wire_bytes = wire_bytes, .messages = one_to_each_other, .pass_bytes = pass_bytes},
     .write = write,
 };

@@ -34,14 +34,12 @@ class Shared {
   explicit Shared(Exchange& exchange)
       : exchange_(exchange),
         compressor_(exchange.compressor),
-        workspace_(*exchange.exec.workspace),
         part_(exchange.part),
-        codings_(exchange.compressor.codings()),
         ranks_(static_cast<std::size_t>(exchange.wire.ranks)),
         self_(static_cast<std::size_t>(exchange.wire.rank)),
         most_k_(std::ranges::max(exchange.part.owner_k)),
         turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_) {
-    std::tie(received_, supports_) = workspace_.take<std::uint64_t, MessageView>(ranks_);
+    std::tie(received_, supports_) = workspace().take<std::uint64_t, MessageView>(ranks_);
     for (const compress::Piece& piece : part_.pieces) ++piece.state->turn;
     compress::become_owner(part_, compressor_, owner_of(self_));
     compress::place_pieces(exchange_.exec, part_, exchange_.owned);
@@ -79,7 +77,7 @@ class Shared {
   void sum() {
     const std::uint32_t own = owner_of(self_);
     const std::uint64_t k = part_.owner_k[own];
-    const auto terms = workspace_.take<MessageView>(ranks_);
+    const auto terms = workspace().take<MessageView>(ranks_);
     {
       const Stopwatch watch(exchange_.wire.stats.add_seconds);
       const std::uint16_t flags = open_values(Header::Kind::contribution, terms);
@@ -88,12 +86,12 @@ class Shared {
     }
     const auto sums = take_floats(most_k_).first(k);
     auto message = std::as_writable_bytes(sums);
-    if (!codings_.exact()) {
+    if (!codings().exact()) {
       message = take_buffer(exchange_, most_values_bytes()).first(values_bytes(own));
     }
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
-                    {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
-    if (!codings_.exact()) {  // what the coding misses is for the residual, at the end
+                    {.sum = sums, .message = codings().exact() ? std::span<std::byte>() : message});
+    if (!codings().exact()) {  // what the coding misses is for the residual, at the end
       exchange_.owned.left = {.index = supports_[own].term.index, .value = sums};
     }
     messages_ =
@@ -106,7 +104,7 @@ class Shared {
   /// Ends round 3.
   void finish() {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
-    const auto values = workspace_.take<MessageView>(ranks_);
+    const auto values = workspace().take<MessageView>(ranks_);
     const std::uint16_t flags = open_values(Header::Kind::sum, values);
     exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
@@ -117,6 +115,8 @@ class Shared {
   }
 
  private:
+  Workspace& workspace() const { return *exchange_.exec.workspace; }
+  const compress::Codings& codings() const { return compressor_.codings(); }
   std::uint32_t owner_of(std::size_t rank) const {
     return static_cast<std::uint32_t>((rank + ranks_ - turn_) % ranks_);
   }
@@ -124,8 +124,8 @@ class Shared {
 
   /// Bytes of the values at an owner's support, and at the longest one.
   std::size_t values_bytes(std::uint32_t owner) const {
-    return codings_.exact() ? part_.owner_k[owner] * sizeof(float)
-                            : part_.shapes.values[owner].bytes();
+    return codings().exact() ? part_.owner_k[owner] * sizeof(float)
+                             : part_.shapes.values[owner].bytes();
   }
   std::size_t most_values_bytes() const {
     return values_bytes(static_cast<std::uint32_t>(std::ranges::max_element(part_.owner_k) -
@@ -154,7 +154,7 @@ class Shared {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::support;
-    const auto incoming = workspace_.take<ReceivedMessage>(ranks_);
+    const auto incoming = workspace().take<ReceivedMessage>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       const std::size_t rank = rank_of(owner);
       expected = part_.of_owner(expected, owner);
@@ -171,7 +171,7 @@ class Shared {
   /// Takes this rank's values at all supports, and makes messages of them.
   void take_values() {
     const auto [taken, coded, outgoing] =
-        workspace_.take<Taken, compress::TakenMessage, std::span<std::byte>>(ranks_);
+        workspace().take<Taken, compress::TakenMessage, std::span<std::byte>>(ranks_);
     outgoing_ = outgoing;
     std::size_t others = 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
@@ -180,7 +180,7 @@ class Shared {
           .owner = owner, .index = supports_[owner].term.index, .value = take_floats(k)};
       auto& message = outgoing_[rank_of(owner)];
       message = std::as_writable_bytes(taken[owner].value);
-      if (codings_.exact()) continue;
+      if (codings().exact()) continue;
       message = take_buffer(exchange_, values_bytes(owner));
       const std::span<float> missed = take_floats(k);
       if (rank_of(owner) == self_) continue;  // its terms are not coded
@@ -196,7 +196,7 @@ class Shared {
   /// In a stream-ordered call nobody notices a message that never comes. One without a header must
   /// not be taken for an older one, so its buffer holds NaN until it comes.
   void mark_missing() const {
-    if (exchange_.course.status == nullptr || !codings_.exact()) return;
+    if (exchange_.course.status == nullptr || !codings().exact()) return;
     kernels::together(exchange_.exec, [&] {
       for (const std::span<std::byte> message : messages_) {
         kernels::fill(exchange_.exec, as_floats(message), std::numeric_limits<float>::quiet_NaN());
@@ -213,7 +213,7 @@ class Shared {
   /// itself), or sums at their own supports. Returns the flags of all.
   std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
     const auto [incoming, decoded, senders] =
-        workspace_.take<ReceivedMessage, MessageView, std::size_t>(ranks_);
+        workspace().take<ReceivedMessage, MessageView, std::size_t>(ranks_);
     const bool of_sums = kind == Header::Kind::sum;
     Header expected = exchange_.header;
     expected.kind = kind;
@@ -223,7 +223,7 @@ class Shared {
       const auto bytes = messages_[rank].first(received_[rank]);
       expected.owner = owner_of(of_sums ? rank : self_);
       expected.count = expected.k = part_.owner_k[expected.owner];
-      if (!codings_.exact()) {
+      if (!codings().exact()) {
         incoming[count] = {
             bytes, {expected, part_.shapes.values[expected.owner]}, exchange_.wire.name_of(rank)};
         senders[count++] = rank;
@@ -244,9 +244,7 @@ class Shared {
 
   Exchange& exchange_;
   const compress::Compressor& compressor_;
-  Workspace& workspace_;
   compress::Part& part_;
-  const compress::Codings& codings_;
   std::size_t ranks_, self_;
   std::uint64_t most_k_;  ///< the most that any rank chooses
   std::size_t turn_;

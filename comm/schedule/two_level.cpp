@@ -89,7 +89,7 @@ class InnerRounds {
     inner.header.count = shard.part.count;
     inner.header.k = shard.part.k;
     inner.random.stage = number * (shard.part.partition.owners() + 1);
-    shard.rounds = node_.inner.run(inner);
+    shard.rounds = node_.inner.run_part(inner);
   }
 
   const NodePart& node_;

@@ -369,8 +369,8 @@ std::vector<std::vector<float>> Reference::balance() {
   return results;
 }
 
-/// In step t rank (o + t) mod P chooses the support at owner o's positions, and sums there. Where all
-/// draw it, balanced is the same with the owner instead.
+/// In step t rank (o + t) mod P chooses the support at owner o's positions, and sums there. Where
+/// all draw it, balanced is the same with the owner instead.
 std::vector<std::vector<float>> Reference::share() {
   const auto ranks = static_cast<std::uint32_t>(ranks_);
   const auto base = bases();
