@@ -35,13 +35,13 @@ kernels::PlacedTerms place_lists(const Exec& exec, const Compressor& compressor,
   const std::uint64_t most = part.most_for[part.self];
   if (most == count) {  // then a message may carry every position
     const auto numbers = exec.workspace->take<std::uint32_t>(count);
-    const auto there = kernels::scratch_of(exec).take<std::uint32_t>(count);
+    const auto placed = kernels::scratch_of(exec).take<std::uint32_t>(count);
     if (!std::ranges::all_of(terms, &Term::is_list)) {
       std::iota(numbers.begin(), numbers.end(), 0U);
-      kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(numbers));
+      kernels::copy(exec, std::as_writable_bytes(placed), std::as_bytes(numbers));
     }
     for (Term& term : terms) {
-      if (!term.is_list()) term.index = there;
+      if (!term.is_list()) term.index = placed;
     }
   }
   return kernels::place_terms(exec, terms, compressor.decoded_room(most));

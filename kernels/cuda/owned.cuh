@@ -200,12 +200,12 @@ inline OwnedTask make_owned_task(const OwnedJob& job) {
   return {.partition = job.partition,
           .owner = job.owner,
           .only = job.pieces.host.size() == 1 ? job.pieces.host.front() : PlacedSpan{},
-          .pieces = job.pieces.there,
+          .pieces = job.pieces.placed,
           .piece_count = static_cast<std::uint32_t>(job.pieces.host.size()),
           .values = device_term(job.values),
           .count_at = job.count,
           .only_run = job.runs.host.size() == 1 ? job.runs.host.front() : ListRun{},
-          .runs = job.runs.there,
+          .runs = job.runs.placed,
           .run_count = static_cast<std::uint32_t>(job.runs.host.size())};
 }
 

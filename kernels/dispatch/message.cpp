@@ -202,7 +202,7 @@ void expect_pieces(const Exec& exec, const FeedbackQuantizeJob& job) {
   }
   WINNOW_EXPECTS(end <= job.partition.count(), "pieces must lie within the partition");
   WINNOW_EXPECTS(
-      exec.place != Place::cuda || job.pieces.host.size() <= 1 || job.pieces.there != nullptr,
+      exec.place != Place::cuda || job.pieces.host.size() <= 1 || job.pieces.placed != nullptr,
       "several pieces need their list in device memory");
 }
 
