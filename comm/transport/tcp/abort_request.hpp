@@ -11,7 +11,7 @@
 
 namespace winnow::comm {
 
-/// What any thread asks of a transport that one thread uses: to fail at its next call.
+/// Lets any thread end a transport that one thread uses: the next call fails.
 class AbortRequest {
  public:
   bool is_made() const noexcept { return made_.load(std::memory_order_acquire); }
