@@ -58,8 +58,8 @@ void NodeShare::take_counts(const Counts& counts) {
     const compress::Union* const both = node_.serves(rail) ? union_of(rail) : nullptr;
     if (both == nullptr) continue;
     const auto sum = workspace().take<MessageView>(1);
-    sum[0] = exchange_.compressor.finalize(exchange_.exec, *both, count_of(rail, 0),
-                                           exchange_.course.status);
+    sum[0] = exchange_.compressor.finalize(
+        exchange_.exec, *both, counts.theirs()[place_of(rail, 0)], exchange_.course.status);
     inner_[rail].result.outcome = Terms{sum};
   }
 }
@@ -158,14 +158,14 @@ Expected NodeShare::expected(std::size_t rail, std::uint32_t sender) const {
   const Header header = header_of_outcome(rail, sender);
   if (!has_open_size(exchange_, header.kind)) return {header, shape_of_outcome(rail, sender)};
   if (!counts_ || header.kind != Header::Kind::partial) return Expected::at_most(header);
-  return expect_counted(exchange_, header, count_of(rail, sender));
+  return expect_counted(exchange_, header, (*counts_)[place_of(rail, sender)]);
 }
 
 /// The size of that message in bytes; the largest possible size if it is not known.
 std::size_t NodeShare::bytes_of_outcome(std::size_t rail, std::uint32_t sender) const {
   const Expected message = expected(rail, sender);
   if (message.shape) return message.shape->bytes();
-  return counts_ ? count_of(rail, sender) : shape_of_outcome(rail, sender).bytes();
+  return counts_ ? (*counts_)[place_of(rail, sender)] : shape_of_outcome(rail, sender).bytes();
 }
 
 /// The union that a rail ended with, or null.
@@ -173,9 +173,9 @@ const compress::Union* NodeShare::union_of(std::size_t rail) const {
   return std::get_if<compress::Union>(&inner_[rail].result.outcome);
 }
 
-/// The count that the server has sent for that message.
-std::uint64_t NodeShare::count_of(std::size_t rail, std::uint32_t sender) const {
-  return (*counts_)[rail * outcomes() + sender];
+/// The place of that message among counts.
+std::size_t NodeShare::place_of(std::size_t rail, std::uint32_t sender) const {
+  return rail * outcomes() + sender;
 }
 
 void NodeShare::send_to_node(std::span<const std::byte> message) {

@@ -41,7 +41,7 @@ class NodeShare {
   compress::Expected expected(std::size_t rail, std::uint32_t sender) const;
   std::size_t bytes_of_outcome(std::size_t rail, std::uint32_t sender) const;
   const compress::Union* union_of(std::size_t rail) const;
-  std::uint64_t count_of(std::size_t rail, std::uint32_t sender) const;
+  std::size_t place_of(std::size_t rail, std::uint32_t sender) const;
   std::span<std::byte> take_outcome_buffer(std::size_t rail, std::uint32_t sender) const;
   void count_turn(std::size_t rail) const;
   void pack(std::size_t rail) const;

@@ -119,10 +119,11 @@ void encode(const compress::Compressor& compressor, const Call& call) {
   compressor.encode(exec, {.part = part, .header = {}, .random = {}}, out);
   has_changed = nullptr;
   EXPECT_TRUE(parameters.changed());
-  if (owners == 1) return;
+  if (owners == 1 || compressor.knows_support()) return;  // then no sums are selected
 
   Workspace of_sums(kWatched);
   const Exec sums_exec{.threads = threads, .workspace = &of_sums};
+  const kernels::ScratchScope sums_scope(sums_exec);
   const std::vector<compress::MessageView> contributions(owners);
   std::vector<std::uint64_t> sums(part.shapes.sums[part.self].bytes() / 8);
   has_changed = [&] { return parameters.has_selected_sums(); };

@@ -86,6 +86,12 @@ class TcpTransport final : public GrowingTransport, public MessageKeys {
   Credentials message_key(int peer) const override { return notices_.message_key(peer); }
 
  private:
+  struct LostLink {
+    int rank;
+    std::string problem;
+    Deadline patience;
+  };
+
   void open(std::vector<TcpLink>& links);
   TcpPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void enqueue(const Message& message) override;
@@ -102,7 +108,7 @@ class TcpTransport final : public GrowingTransport, public MessageKeys {
   bool look(Ticket ticket, Deadline deadline, int timeout);
   void expect_usable();
   void lose_link(int rank, const std::string& problem);
-  void find_out_about_lost_link();
+  void find_out_about(const LostLink& link);
   void fail_later(const std::optional<Failure>& why) {
     if (!pending_.failure) pending_.failure = why;
   }
@@ -125,11 +131,6 @@ class TcpTransport final : public GrowingTransport, public MessageKeys {
   TcpMessages messages_;      // of all lanes
   std::uint64_t linked_ = 0;  // number of the first message that no peer has
 
-  struct LostLink {
-    int rank;
-    std::string problem;
-    Deadline patience;
-  };
   /// The next wait that is not done throws the failure, or finds out about the link.
   struct Pending {
     std::optional<Failure> failure;     // why nothing more will complete
@@ -298,7 +299,7 @@ bool TcpTransport::look(Ticket ticket, Deadline deadline, int timeout) {
   take_events(!pending_.lost_link || timeout == 0 ? timeout : kShortly);
   if (messages_.retire(ticket)) return true;
   expect_usable();
-  if (pending_.lost_link) find_out_about_lost_link();
+  if (pending_.lost_link) find_out_about(*pending_.lost_link);
   if (pending_.failure) fail(*pending_.failure);
   if (deadline.passed()) fail_at_deadline();
   return false;
@@ -371,8 +372,8 @@ void TcpTransport::lose_link(int rank, const std::string& problem) {
 }
 
 // The other connection says why, perhaps a little later.
-void TcpTransport::find_out_about_lost_link() {
-  const auto& [rank, problem, patience] = *pending_.lost_link;
+void TcpTransport::find_out_about(const LostLink& link) {
+  const auto& [rank, problem, patience] = link;
   const std::string who = "rank " + std::to_string(rank);
   fail_later(notices_.receive(rank));
   if (notices_.has_left(rank)) fail_later(Failure{who + " has left: its transport was destroyed"});

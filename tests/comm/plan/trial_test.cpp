@@ -52,7 +52,7 @@ Outcome race(Transport& transport, double enough, const Seconds& seconds) {
       const Bucket* const kept = trial.compare(transport, {.workspace = &workspace},
                                                Deadline::after(std::chrono::seconds(60)));
       if (kept == nullptr) continue;
-      outcome.kept = kept->schedule + ": " + kept->reason;
+      outcome.kept = kept->words.schedule + ": " + kept->words.reason;
       return outcome;
     }
     const Bucket& plan = trial.plan();
