@@ -57,14 +57,18 @@ struct TakenMessage {
   std::span<std::byte> message;  ///< of as many bytes as PartShapes::values says
 };
 
-/// The sum of two messages, whose length only the device may know: scratch.
+/// The union of two lists, whose length only the device may know: scratch.
 struct Union {
-  MessageView sum;                      ///< without its elements if `size` is not null
-  std::uint64_t* size = nullptr;        ///< in the memory of exec.place: elements of the list
-  std::span<std::uint32_t> index = {};  ///< room for it
-  std::span<float> value = {};          ///< likewise
-  std::span<float> all = {};            ///< room for every position, where that may be shorter
+  Header header;                   ///< of the sum; its k is the most that it may carry
+  std::span<std::uint32_t> index;  ///< room for the list
+  std::span<float> value;          ///< likewise
+  std::span<float> all;            ///< room for every position, where that may be shorter
+  std::uint64_t* size;             ///< in the memory of exec.place: elements of the list
+
+  std::span<const std::byte> size_word() const { return std::as_bytes(std::span(size, 1)); }
 };
+/// The sum of two messages.
+using Merged = std::variant<MessageView, Union>;
 
 /// The output of Compressor::add. `message`, if not empty, has as many bytes as PartShapes::values
 /// says.
@@ -79,7 +83,7 @@ struct Outcome {
   std::span<const MessageView> messages;
   bool partitioned = false;
   float factor = 1;
-  bool fed = false;  ///< the elements are as encode left them; else they may hold anything
+  bool after_encode = false;  ///< the elements are as encode left them; else they may hold anything
   /// Where the part's elements are: Owned::elements of encode. Empty: to be placed.
   kernels::Placed<kernels::PlacedSpan> elements = {};
   /// If not null: nothing is written if it says that a message may not be read, and it learns
@@ -155,9 +159,9 @@ class Compressor {
   }
 
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
-  /// and leaves the rest in the residuals. The elements are then as GradientAfter::fed says; if
-  /// everything is kept they stay as they were. Takes all memory before the first pass, so that it
-  /// fails before it changes anything.
+  /// and leaves the rest in the residuals. The elements are then as GradientAfter::accumulated
+  /// says; if everything is kept they stay as they were. Takes all memory before the first pass, so
+  /// that it fails before it changes anything.
   void encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
   /// encode in two halves, for ranks that exchange how much their messages carry before they
   /// make them, where the gradient decides that: choose does all but the messages, and leaves
@@ -178,7 +182,7 @@ class Compressor {
   // For schedules that agree on a support before values travel.
 
   /// Error feedback in one pass over memory, after which residuals hold acc, and the support that
-  /// Part::self picks from this rank's acc: its owner_k[self] largest. Writes a message of
+  /// Part::self chooses from this rank's acc: its owner_k[self] largest. Writes a message of
   /// as many bytes as PartShapes::supports says, with
   /// Header::kPoison if job.header has it or an acc is not finite. Takes the same scratch in each
   /// turn. Throws UsageError if variable_k: ranks could not know how many values follow.
@@ -205,13 +209,13 @@ class Compressor {
   MessageView decode(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                      int sender) const;
   /// The sum of two messages, each a gradient or a partial sum: first + second where both name a
-  /// position. It gets `header`, whose k is the most that it may carry, with the flags of both.
-  /// Takes the same scratch whatever the messages carry. A lossy coding is applied once, by the
-  /// sender whose residual keeps what it misses. If `status` says that no message may be read, it
-  /// is empty.
-  Union merge(const Exec& exec, const Header& header, const MessageView& first,
-              const MessageView& second, const kernels::CallStatus* status = nullptr) const;
-  /// The sum, whose list has k elements: it carries these, or every position if that travels in no
+  /// position. It gets `header`, whose k is the most that it may carry, with the flags of both. It
+  /// is a Union unless its length is known. Takes the same scratch whatever the messages carry. A
+  /// lossy coding is applied once, by the sender whose residual keeps what it misses. If `status`
+  /// says that no message may be read, it is empty.
+  Merged merge(const Exec& exec, const Header& header, const MessageView& first,
+               const MessageView& second, const kernels::CallStatus* status = nullptr) const;
+  /// The sum, whose union has k elements: it carries these, or every position if that travels in no
   /// more bytes. Its `bytes` are empty until it is packed.
   MessageView finalize(const Exec& exec, const Union& both, std::uint64_t k,
                        const kernels::CallStatus* status = nullptr) const;

@@ -36,7 +36,7 @@ std::uint64_t checksum_of(const Exec& exec, std::span<const std::byte> message,
   return sum - kernels::sum_of_pair(offsetof(Header, checksum) / 8, header.checksum);
 }
 
-/// Throws unless some rank could have sealed the message, index part aside.
+/// Throws unless some rank could have finished the message, index part aside.
 Shape check_sound(const Exec& exec, std::span<const std::byte> message, const Header& header,
                   const Codings& codings, int sender) {
   if (header.magic != Header::kMagic) {

@@ -124,8 +124,8 @@ Chosen choose_elements(const Exec& exec, const Compressor& compressor, const Enc
 }
 
 /// `lists`: room for one to each owner.
-void seal_chosen(const Exec& exec, const Compressor& compressor, const EncodeJob& job,
-                 const Chosen& chosen, std::span<SealList> lists, EncodeResult& out) {
+void encode_lists(const Exec& exec, const Compressor& compressor, const EncodeJob& job,
+                  const Chosen& chosen, std::span<EncodeList> lists, EncodeResult& out) {
   const Part& part = job.part;
   const Codings& codings = compressor.codings();
   const bool variable_k = compressor.variable_k();
@@ -135,23 +135,23 @@ void seal_chosen(const Exec& exec, const Compressor& compressor, const EncodeJob
     lists[owner] = {};
     if (owner == part.self) continue;
     const std::size_t begin = chosen.begin[owner], size = chosen.begin[owner + 1] - begin;
-    SealList& list = lists[owner] = {.header = part.of_owner(job.header, owner),
-                                     .shape = {},
-                                     .random = job.key_of(owner),
-                                     .index = chosen.local.subspan(begin, size),
-                                     .value = chosen.value.subspan(begin, size),
-                                     .poison = {.results = results},
-                                     .status = job.status};
+    EncodeList& list = lists[owner] = {.header = part.of_owner(job.header, owner),
+                                       .shape = {},
+                                       .random = job.key_of(owner),
+                                       .index = chosen.local.subspan(begin, size),
+                                       .value = chosen.value.subspan(begin, size),
+                                       .poison = {.results = results},
+                                       .status = job.status};
     list.header.k = size;
     if (variable_k) {
-      keep_sealed(out, owner, seal_variable(exec, codings, list, out.messages[owner]));
-      keep_missed(exec, codings, part, out.owned, list);
+      store_message(out, owner, encode_variable(exec, codings, list, out.messages[owner]));
+      if (!codings.exact()) keep_missed(exec, part, out.owned, list);
     } else {
       list.shape = part.self == Part::kNobody ? part.shapes.gradients.front()
                                               : shape_of(list.header.count, size, codings);
     }
   }
-  if (!variable_k) seal_together(exec, codings, job, lists, out);
+  if (!variable_k) encode_together(exec, codings, job, lists, out);
 }
 
 }  // namespace
@@ -161,13 +161,13 @@ void Compressor::encode(const Exec& exec, const Chooses&, const EncodeJob& job,
   take_owned_lists(exec, *this, job.part, out.owned);
   std::optional<kernels::ScratchScope> scope;
   if (out.decoded.empty()) scope.emplace(exec);  // else out.decoded views the lists to the end
-  const auto lists = exec.workspace->take<SealList>(job.part.partition.owners());
+  const auto lists = exec.workspace->take<EncodeList>(job.part.partition.owners());
   const Chosen chosen = choose_elements(exec, *this, job, out);
   if (job.part.partition.owners() > 1) {
     const kernels::Stopwatch watch(job.encode_seconds);
     kernels::read(exec, std::as_writable_bytes(chosen.begin), std::as_bytes(chosen.device_begin));
   }
-  seal_chosen(exec, *this, job, chosen, lists, out);
+  encode_lists(exec, *this, job, chosen, lists, out);
 }
 
 Chosen Compressor::choose(const Exec& exec, const EncodeJob& job, EncodeResult& out) const {
@@ -180,8 +180,8 @@ Chosen Compressor::choose(const Exec& exec, const EncodeJob& job, EncodeResult& 
 
 void Compressor::encode_chosen(const Exec& exec, const EncodeJob& job, const Chosen& chosen,
                                EncodeResult& out) const {
-  const auto lists = exec.workspace->take<SealList>(job.part.partition.owners());
-  seal_chosen(exec, *this, job, chosen, lists, out);
+  const auto lists = exec.workspace->take<EncodeList>(job.part.partition.owners());
+  encode_lists(exec, *this, job, chosen, lists, out);
 }
 
 }  // namespace winnow::compress

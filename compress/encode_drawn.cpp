@@ -34,7 +34,7 @@ void Compressor::encode(const Exec& exec, const Draws& draws, const EncodeJob& j
   if (out.decoded.empty()) scope.emplace(exec);  // else what is decoded views positions to the end
   auto room = scratch.take<std::uint32_t>(sent);
   auto missed = scratch.take<float>(codings_.exact() ? 0 : sent);
-  const auto [lists, drawings] = exec.workspace->take<SealList, kernels::DecodeJob>(owners);
+  const auto [lists, drawings] = exec.workspace->take<EncodeList, kernels::DecodeJob>(owners);
   accumulate(exec, job, {}, owned.results);
 
   const kernels::Stopwatch watch(job.encode_seconds);
@@ -43,13 +43,13 @@ void Compressor::encode(const Exec& exec, const Draws& draws, const EncodeJob& j
     const bool own = owner == part.self;
     const std::uint64_t k = k_of(owner);
     const Shape& shape = part.shapes.gradients[owner];
-    SealList& list = lists[owner] = {.header = part.of_owner(job.header, owner),
-                                     .shape = shape,
-                                     .random = job.key_of(owner),
-                                     .index = {},
-                                     .value = acc,
-                                     .poison = {.results = owned.results},
-                                     .status = job.status};
+    EncodeList& list = lists[owner] = {.header = part.of_owner(job.header, owner),
+                                       .shape = shape,
+                                       .random = job.key_of(owner),
+                                       .index = {},
+                                       .value = acc,
+                                       .poison = {.results = owned.results},
+                                       .status = job.status};
     list.header.k = k;
     if (k != list.header.count) {
       drawings[drawn] = drawing(codings_, list.header, job.status, own ? own_room : room.first(k));
@@ -71,12 +71,12 @@ void Compressor::encode(const Exec& exec, const Draws& draws, const EncodeJob& j
   if (drawn > 0) draws.coding->decode(exec, drawings.first(drawn));
   kernels::together(exec, [&] {
     for (std::uint32_t owner = 0; owner < owners; ++owner) {
-      const SealList& list = lists[owner];
+      const EncodeList& list = lists[owner];
       kernels::take_owned(exec, taken_job(part, owned, {owner, list.index, list.value}),
                           list.value);
     }
   });
-  seal_together(exec, codings_, job, lists, out);
+  encode_together(exec, codings_, job, lists, out);
 }
 
 }  // namespace winnow::compress

@@ -52,9 +52,10 @@ void Compressor::encode(const Exec& exec, const KeepsAll&, const EncodeJob& job,
       if (owner == part.self) continue;
       Header header = part.of_owner(job.header, owner);
       header.k = header.count;
-      keep_sealed(out, owner,
-                  seal(exec, header, part.shapes.gradients[owner], {}, out.messages[owner],
-                       codings_, {.words = acc_not_finite}, job.status));
+      store_message(
+          out, owner,
+          finish_message(exec, header, part.shapes.gradients[owner], {}, out.messages[owner],
+                         codings_, {.words = acc_not_finite}, job.status));
     }
   });
 }

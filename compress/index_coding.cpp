@@ -12,21 +12,24 @@ std::uint64_t no_bytes(std::uint64_t, std::uint64_t) {
   return 0;
 }
 
-/// No index part: the positions are 0, 1, ..., count - 1.
-constexpr IndexCoding kNoneCoding{
-    .id = 0, .name = "none", .index_bytes = no_bytes, .seal = kernels::seal, .decode = nullptr};
-
 constexpr std::array<const IndexCoding*, 5> kTable{&kNoneCoding, &kRaw32Coding, &kEliasFanoCoding,
                                                    &kBitmapCoding, &kSeededCoding};
 
 }  // namespace
+
+/// No index part: the positions are 0, 1, ..., count - 1.
+constinit const IndexCoding kNoneCoding{.id = 0,
+                                        .name = "none",
+                                        .index_bytes = no_bytes,
+                                        .finish = kernels::finish_message,
+                                        .decode = nullptr};
 
 /// 32 bits an index.
 constinit const IndexCoding kRaw32Coding{
     .id = 1,
     .name = "raw32",
     .index_bytes = [](std::uint64_t, std::uint64_t k) { return kernels::raw32_bytes(k); },
-    .seal = kernels::seal_raw32,
+    .finish = kernels::finish_raw32,
     .decode = kernels::raw32_decode};
 
 constinit const IndexCoding kEliasFanoCoding{
@@ -34,7 +37,7 @@ constinit const IndexCoding kEliasFanoCoding{
     .name = "eliasfano",
     .index_bytes = [](std::uint64_t count,
                       std::uint64_t k) { return kernels::eliasfano_shape(count, k).bytes(); },
-    .seal = kernels::seal_eliasfano,
+    .finish = kernels::finish_eliasfano,
     .decode = kernels::eliasfano_decode};
 
 /// One bit a position. The fewest bytes from a density of about 1/4 on.
@@ -42,14 +45,14 @@ constinit const IndexCoding kBitmapCoding{
     .id = 3,
     .name = "bitmap",
     .index_bytes = [](std::uint64_t count, std::uint64_t) { return kernels::bitmap_bytes(count); },
-    .seal = kernels::seal_bitmap,
+    .finish = kernels::finish_bitmap,
     .decode = kernels::bitmap_decode};
 
 /// Every rank draws the positions from the header's call and part, count and k.
 constinit const IndexCoding kSeededCoding{.id = 4,
                                           .name = "seeded",
                                           .index_bytes = no_bytes,
-                                          .seal = kernels::seal,
+                                          .finish = kernels::finish_message,
                                           .decode = kernels::seeded_decode,
                                           .drawn = true};
 

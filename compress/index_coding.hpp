@@ -9,8 +9,8 @@
 #include <string_view>
 #include <winnow/exec.hpp>
 
+#include "kernels/finish_message.hpp"
 #include "kernels/index_coding.hpp"
-#include "kernels/seal.hpp"
 
 namespace winnow::compress {
 
@@ -21,7 +21,7 @@ struct IndexCoding {
   /// Bytes of the index part, a multiple of 8, for k <= count <= 2^32.
   std::uint64_t (*index_bytes)(std::uint64_t count, std::uint64_t k);
   /// Completes a message, whose index part has as many bytes.
-  void (*seal)(const Exec& exec, const kernels::SealJob& job);
+  void (*finish)(const Exec& exec, const kernels::FinishJob& job);
   /// Reads index parts. Null for `none`, which has no index part.
   void (*decode)(const Exec& exec, std::span<const kernels::DecodeJob> jobs);
   /// `decode` draws the positions from DecodeJob::key: only messages of a selection that draws have
@@ -36,9 +36,10 @@ struct IndexCoding {
   }
 };
 
-extern const IndexCoding kRaw32Coding, kEliasFanoCoding, kBitmapCoding, kSeededCoding;
+/// `none` marks a message that carries every position.
+extern const IndexCoding kNoneCoding, kRaw32Coding, kEliasFanoCoding, kBitmapCoding, kSeededCoding;
 
-/// All codings, by id. Id 0, `none`, marks a message that carries every position.
+/// All codings, by id.
 std::span<const IndexCoding* const> index_codings();
 
 /// The coding with the fewest bytes for (count, k), the first in the table among equals; null where

@@ -73,38 +73,31 @@ void clear_poisoned(const Exec& exec, const Header& header, std::span<const std:
   kernels::fill(conditional, values, 0);
 }
 
-void code_values(const Exec& exec, const Codings& codings, const SealList& list,
+void code_values(const Exec& exec, const Codings& codings, const EncodeList& list,
                  std::span<std::byte> out) {
   const auto value_part = lay_out(list.shape, out.first(list.shape.bytes())).value_part;
   const bool in_place = std::as_bytes(list.value).data() == value_part.data();
   if (!in_place) kernels::quantize(exec, codings.value, list.random, list.value, value_part);
 }
 
-MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList& list,
-                       std::span<std::byte> out) {
-  return seal(exec, list.header, list.shape, list.index, out.first(list.shape.bytes()), codings,
-              list.poison, list.status);
+MessageView finish_coded(const Exec& exec, const Codings& codings, const EncodeList& list,
+                         std::span<std::byte> out) {
+  return finish_message(exec, list.header, list.shape, list.index, out.first(list.shape.bytes()),
+                        codings, list.poison, list.status);
 }
 
-MessageView seal_values(const Exec& exec, const Codings& codings, const SealList& list,
-                        std::span<std::byte> out) {
+MessageView encode_values(const Exec& exec, const Codings& codings, const EncodeList& list,
+                          std::span<std::byte> out) {
   code_values(exec, codings, list, out);
-  return seal_coded(exec, codings, list, out);
+  return finish_coded(exec, codings, list, out);
 }
 
-void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed) {
-  out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
-  if (!out.decoded.empty()) out.decoded[owner] = sealed;
-}
-
-void keep_missed(const Exec& exec, const Codings& codings, const Part& part, const Owned& owned,
-                 const SealList& list) {
-  if (codings.exact()) return;
+void keep_missed(const Exec& exec, const Part& part, const Owned& owned, const EncodeList& list) {
   kernels::add_owned(exec, taken_job(part, owned, {list.header.owner, list.index, list.value}));
 }
 
-void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                   std::span<const SealList> lists, EncodeResult& out) {
+void encode_together(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                     std::span<const EncodeList> lists, EncodeResult& out) {
   const auto for_each_owner = [&](const auto& each) {
     for (std::uint32_t owner = 0; owner < lists.size(); ++owner) {
       if (owner != job.part.self) each(owner);
@@ -112,7 +105,7 @@ void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& jo
   };
   kernels::together(exec, [&] {
     for_each_owner([&](std::uint32_t owner) {
-      const SealList& list = lists[owner];
+      const EncodeList& list = lists[owner];
       if (!codings.exact()) {
         code_values(exec, codings, list, out.messages[owner]);
         return;
@@ -124,19 +117,19 @@ void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& jo
   });
   kernels::together(exec, [&] {
     for_each_owner([&](std::uint32_t owner) {
-      keep_sealed(out, owner, seal_coded(exec, codings, lists[owner], out.messages[owner]));
-      keep_missed(exec, codings, job.part, out.owned, lists[owner]);
+      store_message(out, owner, finish_coded(exec, codings, lists[owner], out.messages[owner]));
+      if (!codings.exact()) keep_missed(exec, job.part, out.owned, lists[owner]);
     });
   });
 }
 
-MessageView seal_variable(const Exec& exec, const Codings& codings, SealList list,
-                          std::span<std::byte> out) {
+MessageView encode_variable(const Exec& exec, const Codings& codings, EncodeList list,
+                            std::span<std::byte> out) {
   const auto& [header, shape, random, index, value, poison, status] = list;
   const std::uint64_t k = index.size();
   list.header.k = shortest_k(header.count, k, codings);
   list.shape = shape_of(header.count, header.k, codings);
-  if (header.k == k) return seal_values(exec, codings, list, out);
+  if (header.k == k) return encode_values(exec, codings, list, out);
   // Every position travels.
   const auto message = out.first(shape.bytes());
   const MessageLayout layout = lay_out(shape, message);
@@ -152,7 +145,7 @@ MessageView seal_variable(const Exec& exec, const Codings& codings, SealList lis
     kernels::quantize(exec, codings.value, random, all, layout.value_part);
     kernels::take(exec, all, 0, index, value);
   }
-  return seal(exec, header, shape, {}, message, codings, poison, status);
+  return finish_message(exec, header, shape, {}, message, codings, poison, status);
 }
 
 }  // namespace winnow::compress

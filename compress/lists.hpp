@@ -66,41 +66,44 @@ void clear_poisoned(const Exec& exec, const Header& header, std::span<const std:
                     std::span<float> values);
 
 /// A list on its way into a message of `header`.
-struct SealList {
+struct EncodeList {
   Header header;
   Shape shape;  ///< of the message
   kernels::RandomKey random;
   std::span<const std::uint32_t> index;
   std::span<float> value;                 ///< a lossy coding leaves here what it misses
-  kernels::PoisonSources poison = {};     ///< as in seal
-  kernels::CallStatus* status = nullptr;  ///< as in seal
+  kernels::PoisonSources poison = {};     ///< as in finish_message
+  kernels::CallStatus* status = nullptr;  ///< as in finish_message
 };
 
-/// Quantizes the values, unless they lie in the message already, and seals it: the first bytes of
-/// `out`. Returns the message as seal does.
-MessageView seal_values(const Exec& exec, const Codings& codings, const SealList& list,
-                        std::span<std::byte> out);
-/// The two halves of it, for messages that are sealed together.
-void code_values(const Exec& exec, const Codings& codings, const SealList& list,
-                 std::span<std::byte> out);
-MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList& list,
-                       std::span<std::byte> out);
-
-/// Writes a sealed message to the result.
-void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed);
-
-/// The residuals, zero at the positions of a list that was sealed, keep what the coding missed.
-void keep_missed(const Exec& exec, const Codings& codings, const Part& part, const Owned& owned,
-                 const SealList& list);
-
-/// Seals messages to owners whose headers know their k: lists[owner], but for this rank's own. The
-/// residuals keep what the coding misses.
-void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                   std::span<const SealList> lists, EncodeResult& out);
-
-/// Seals a list whose length the gradient decides, with neither k nor shape: the message carries
-/// every position where that is no longer, with 0 where nothing was chosen.
-MessageView seal_variable(const Exec& exec, const Codings& codings, SealList list,
+/// Quantizes the values, unless they lie in the message already, and finishes it: the first bytes
+/// of `out`. Returns the message as finish_message does.
+MessageView encode_values(const Exec& exec, const Codings& codings, const EncodeList& list,
                           std::span<std::byte> out);
+/// The two halves of it, for messages that are encoded together.
+void code_values(const Exec& exec, const Codings& codings, const EncodeList& list,
+                 std::span<std::byte> out);
+MessageView finish_coded(const Exec& exec, const Codings& codings, const EncodeList& list,
+                         std::span<std::byte> out);
+
+/// Writes a finished message to the result.
+inline void store_message(EncodeResult& out, std::uint32_t owner, const MessageView& message) {
+  out.messages[owner] = out.messages[owner].first(message.bytes.size());
+  if (!out.decoded.empty()) out.decoded[owner] = message;
+}
+
+/// The residuals, zero at the positions of a list that was encoded, keep what its lossy coding
+/// missed.
+void keep_missed(const Exec& exec, const Part& part, const Owned& owned, const EncodeList& list);
+
+/// Encodes messages to owners whose headers know their k: lists[owner], but for this rank's own.
+/// The residuals keep what the coding misses.
+void encode_together(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                     std::span<const EncodeList> lists, EncodeResult& out);
+
+/// Encodes a list whose length the gradient decides, with neither k nor shape: the message carries
+/// every position where that is no longer, with 0 where nothing was chosen.
+MessageView encode_variable(const Exec& exec, const Codings& codings, EncodeList list,
+                            std::span<std::byte> out);
 
 }  // namespace winnow::compress

@@ -123,27 +123,28 @@ Header complete(Header header, const Shape& shape, const Codings& codings) {
   return header;
 }
 
-MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
-                 std::span<const std::uint32_t> index, std::span<std::byte> message,
-                 const Codings& codings, const kernels::PoisonSources& poison,
-                 kernels::CallStatus* status) {
+MessageView finish_message(const Exec& exec, const Header& header, const Shape& shape,
+                           std::span<const std::uint32_t> index, std::span<std::byte> message,
+                           const Codings& codings, const kernels::PoisonSources& poison,
+                           kernels::CallStatus* status) {
   const Header whole = complete(header, shape, codings);
   (void)lay_out(shape, message);  // checks the size
   const bool coded = header.k != header.count;
   WINNOW_EXPECTS(!coded || index.size() == header.k, "a message of k " + std::to_string(header.k) +
                                                          " needs as many indices; got " +
                                                          std::to_string(index.size()));
+  const MessageView view = view_of(whole, shape, index, message, codings);
   // Float32 values may have been written to their place one by one, without the padding.
   const bool is_padded = codings.exact() && header.k % 2 != 0;
-  shape.coding->seal(exec, {.message = message,
-                            .header = std::bit_cast<kernels::HeaderBytes>(whole),
-                            .layout = kHeaderLayout,
-                            .poison = poison,
-                            .status = status,
-                            .padding = is_padded ? sizeof(float) : 0,
-                            .count = header.count,
-                            .index = coded ? index : std::span<const std::uint32_t>()});
-  return view_of(whole, shape, index, message, codings);
+  shape.coding->finish(exec, {.message = message,
+                              .header = std::bit_cast<kernels::HeaderBytes>(whole),
+                              .layout = kHeaderLayout,
+                              .poison = poison,
+                              .status = status,
+                              .padding = is_padded ? sizeof(float) : 0,
+                              .count = header.count,
+                              .index = coded ? index : std::span<const std::uint32_t>()});
+  return view;
 }
 
 void name_codings(const Header& header, std::string& name) {

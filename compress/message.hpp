@@ -11,8 +11,8 @@
 
 #include "compress/index_coding.hpp"
 #include "kernels/call_status.hpp"
+#include "kernels/finish_message.hpp"
 #include "kernels/message_header.hpp"
-#include "kernels/seal.hpp"
 #include "kernels/terms.hpp"
 #include "kernels/value_coding.hpp"
 
@@ -31,7 +31,7 @@ struct Header {
     contribution = 3,  ///< what a rank keeps of its gradient in the positions of one owner
     sum = 4,           ///< what an owner keeps of the sum of its positions, for all ranks
     partial = 5,       ///< what some ranks' gradients, as they travel, sum up to
-    support = 6,       ///< which of its positions an owner picks, for all ranks: without values
+    support = 6,       ///< which of its positions an owner chooses, for all ranks: without values
   };
   static constexpr std::uint16_t kPoison = 1;   ///< flag: an element of the sender is not finite
   static constexpr std::uint16_t kRefused = 2;  ///< flag: the sender refuses this bucket
@@ -92,7 +92,7 @@ Shape shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings = {}
 
 /// The shape of a message that is only a header, since it carries none of 0 elements.
 inline Shape header_alone() {
-  return {.coding = index_codings().front(), .index_bytes = 0, .value_bytes = 0};
+  return {.coding = &kNoneCoding, .index_bytes = 0, .value_bytes = 0};
 }
 
 /// The message that a receiver expects, and how much it may carry.
@@ -131,10 +131,12 @@ struct MessageView {
   Header header;
   kernels::Term term = {};  ///< what it adds to a sum: without indices if k == count, and without
                             ///< values if it only carries positions
-  std::span<const std::byte> bytes = {};  ///< all of it, as it travelled
+  std::span<const std::byte> bytes = {};  ///< all of it, as it travelled or will travel
 
   /// Whether it carries every position, so that it has no indices.
   bool carries_all() const { return header.k == header.count; }
+  /// Whether it is a message, and not a sum that is in none yet.
+  bool is_packed() const { return !bytes.empty(); }
 };
 
 /// A support and its values, which travelled in a message of their own, as one message: value
@@ -168,7 +170,7 @@ inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header
                                                      .k_at = offsetof(Header, k),
                                                      .call_at = offsetof(Header, call)};
 
-/// The header that seal writes, but for the checksum, which is 0.
+/// The header that finish_message writes, but for the checksum, which is 0.
 Header complete(Header header, const Shape& shape, const Codings& codings = {});
 
 /// Completes a message of this shape whose value part has been written: codes `index` (ignored if k
@@ -176,10 +178,10 @@ Header complete(Header header, const Shape& shape, const Codings& codings = {});
 /// runs, and the checksum. `status`, if not null, learns of the poison and says which call it is,
 /// whatever the header says. Returns what decoding the message would give, with `index` as its
 /// indices, without flags of the sources, and with the call of `header`.
-MessageView seal(const Exec& exec, const Header& header, const Shape& shape,
-                 std::span<const std::uint32_t> index, std::span<std::byte> message,
-                 const Codings& codings = {}, const kernels::PoisonSources& poison = {},
-                 kernels::CallStatus* status = nullptr);
+MessageView finish_message(const Exec& exec, const Header& header, const Shape& shape,
+                           std::span<const std::uint32_t> index, std::span<std::byte> message,
+                           const Codings& codings = {}, const kernels::PoisonSources& poison = {},
+                           kernels::CallStatus* status = nullptr);
 
 /// A message that arrived, or this rank's own, to be decoded.
 struct ReceivedMessage {
@@ -193,7 +195,7 @@ struct ReceivedMessage {
 /// expected. Values stay as they travelled. Returns the flags of all headers together; reads them
 /// once, and before that the headers if a k is unknown (Expected::at_most). Throws UsageError if a
 /// sound header shows that the sender does something else than expected (options, bucket, call, an
-/// agreement), and CommError for anything that `seal` would not have written.
+/// agreement), and CommError for anything that `finish_message` would not have written.
 ///
 /// With `call`, reads and throws nothing unless a k is unknown: the status names the call, whatever
 /// the expected headers say, and collects flags and errors; it alone says whether the views may be

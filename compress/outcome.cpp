@@ -37,14 +37,15 @@ Exec reading(Exec exec, const Target& target) {
 /// Elements = the sum of terms by position.
 void write_terms(const Exec& exec, const Target& target, std::span<const Term> terms) {
   const kernels::OwnedWrite& how = target.how;
+  const Exec sound = reading(exec, target);
   const auto placed = kernels::place_terms_to_sum(exec, terms, target.most_coded);
-  kernels::ordered_sum(reading(exec, target), {.terms = placed,
-                                               .sums = target.elements,
-                                               .factor = how.factor,
-                                               .not_finite = how.not_finite,
-                                               .sums_are_fed = target.outcome.fed,
-                                               .too_large = how.too_large,
-                                               .rests = how.rests});
+  kernels::ordered_sum(sound, {.terms = placed,
+                               .sums = target.elements,
+                               .factor = how.factor,
+                               .not_finite = how.not_finite,
+                               .after_accumulate = target.outcome.after_encode,
+                               .too_large = how.too_large,
+                               .rests = how.rests});
 }
 
 /// Elements = what each owner sent of its sums.
@@ -96,7 +97,7 @@ void write_sums(const Exec& exec, const Target& target) {
 void Compressor::write(const Exec& exec, const Part& part, const Outcome& outcome,
                        const kernels::OwnedWrite& how) const {
   Outcome written = outcome;
-  written.fed = outcome.fed && !keeps_all();
+  written.after_encode = outcome.after_encode && !keeps_all();
   const Target target{
       .part = part,
       .elements = outcome.elements.host.empty() ? place_elements(exec, part) : outcome.elements,

@@ -112,7 +112,7 @@ void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& ta
   kernels::store_owned(exec, taken_job(part, owned, taken));
 }
 
-void store_remainder(const Exec& exec, const Part& part, const Owned& owned) {
+void store_own_remainder(const Exec& exec, const Part& part, const Owned& owned) {
   const auto* const lists = std::get_if<OwnedLists>(&owned.sums);
   if (lists != nullptr && !lists->touched_runs.host.empty()) {
     const auto& [index, value] = lists->touched;

@@ -36,7 +36,7 @@ struct Bounds {
 /// The state of a piece from step to step, beside its residual.
 struct PieceState {
   Bounds* bounds = nullptr;  ///< not null once there is a residual
-  std::uint32_t turn = 0;    ///< number of calls that picked supports: decides whose turn it is
+  std::uint32_t turn = 0;    ///< number of calls that chose supports: decides whose turn it is
   bool dirty = false;        ///< the residual may hold something
   /// If not 0, only in the shards that this rank serves of the bucket with this plan.
   std::uint64_t owned_by_plan = 0;
@@ -183,7 +183,7 @@ struct Owned {
 
   /// Results of selecting passes: encode's, by piece, and behind them those of encode_sums.
   std::span<kernels::SelectResult> results = {};
-  /// Empty if this rank sums nothing, or if it picks a support before it does.
+  /// Empty if this rank sums nothing, or if it chooses a support before it does.
   std::variant<std::monostate, OwnedAcc, OwnedLists> sums = {};
   /// At the positions of the message of sums: what its coding misses of them.
   kernels::Term left = {};
@@ -241,7 +241,10 @@ kernels::OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& t
 void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& taken);
 
 /// residual = what is left of the sums, at the positions of Part::self.
-void store_remainder(const Exec& exec, const Part& part, const Owned& owned);
+void store_own_remainder(const Exec& exec, const Part& part, const Owned& owned);
+inline void store_remainder(const Exec& exec, const Part& part, const Owned& owned) {
+  if (part.self != Part::kNobody) store_own_remainder(exec, part, owned);
+}
 
 /// Zeros at local numbers of Part::self that belong to no piece.
 void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local);

@@ -28,12 +28,12 @@ SparseView list_of(const Exec& exec, const MessageView& message, std::span<float
 }
 
 /// Adds two messages of the same positions.
-void add_values(const Exec& exec, const MessageView& first, const MessageView& second,
-                std::span<float> out, MessageView& sum) {
+kernels::Term add_values(const Exec& exec, const MessageView& first, const MessageView& second,
+                         std::span<float> out) {
   std::array terms{first.term, second.term};
   for (kernels::Term& term : terms) term.index = {};
   kernels::ordered_sum(exec, {.terms = {terms}, .sums = kernels::alone({out})});
-  sum.term = {.index = first.term.index, .value = out};
+  return {.index = first.term.index, .value = out};
 }
 
 /// The union of two lists; the spans have room for both.
@@ -47,7 +47,7 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
                         .index = both.index,
                         .value = both.value,
                         .size = both.size,
-                        .count = both.sum.header.count});
+                        .count = both.header.count});
 }
 
 /// `all` = the sum of messages; some carry every position.
@@ -98,41 +98,40 @@ std::size_t most_bytes(const Header& header, const Codings& codings) {
              : message_bytes(header.count, header.k, codings);
 }
 
-Union Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
-                        const MessageView& second, const kernels::CallStatus* status) const {
+Merged Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
+                         const MessageView& second, const kernels::CallStatus* status) const {
   Workspace& scratch = kernels::scratch_of(exec);
   const Exec sound = reading(exec, status);
   const std::uint64_t count = header.count;
-  Union both{.sum = {.header = header}};
-  both.sum.header.flags |= first.header.flags | second.header.flags;
+  MessageView sum{.header = header};
+  sum.header.flags |= first.header.flags | second.header.flags;
   if (codings_.drawn()) {
-    add_values(sound, first, second, scratch.take<float>(header.k), both.sum);
-    return both;
+    sum.term = add_values(sound, first, second, scratch.take<float>(header.k));
+    return sum;
   }
   // Two lists are merged before it is known how long their union is.
   const std::uint64_t room = header.k < count ? header.k : 2 * count;
-  std::tie(both.index, both.value) = scratch.take<std::uint32_t, float>(room);
-  both.all = scratch.take<float>(header.k < count ? 0 : count);
+  const auto [index, value] = scratch.take<std::uint32_t, float>(room);
+  const auto all = scratch.take<float>(header.k < count ? 0 : count);
   const auto size = kernels::take_zeros<std::uint64_t>(exec, 1);
   // A later call may merge: that takes decoded values, and 8 bytes for each 2048 places.
   constexpr std::uint64_t kFew = 1024;
   scratch.reserve(room * sizeof(float) + room / 256 + kFew);
   if (first.carries_all() || second.carries_all()) {
     // A sum that is not finite is found in the result.
-    add_all(sound, std::array{first.term, second.term}, both.all);
-    both.sum.header.k = count;
-    both.sum.term.value = both.all;
-  } else {
-    both.size = size.data();
-    merge_lists(sound, first, second, both);
+    add_all(sound, std::array{first.term, second.term}, all);
+    sum.header.k = count;
+    sum.term.value = all;
+    return sum;
   }
+  const Union both{sum.header, index, value, all, size.data()};
+  merge_lists(sound, first, second, both);
   return both;
 }
 
 MessageView Compressor::finalize(const Exec& exec, const Union& both, std::uint64_t k,
                                  const kernels::CallStatus* status) const {
-  MessageView sum = both.sum;
-  if (both.size == nullptr) return sum;
+  MessageView sum{.header = both.header};
   const std::uint64_t count = sum.header.count;
   sum.header.k = shortest_partial(count, k, codings_).k;
   if (sum.header.k == count) {
@@ -155,7 +154,7 @@ void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> o
   const auto values = sum.term.is_coded() ? sum.term.coded : std::as_bytes(sum.term.value);
   kernels::copy(exec, value_part.first(values.size()), values);
   kernels::zero(exec, value_part.subspan(values.size()));
-  (void)seal(exec, header, shape, sum.term.index, message, written, {}, status);
+  (void)finish_message(exec, header, shape, sum.term.index, message, written, {}, status);
   sum.bytes = message;
 }
 

@@ -36,10 +36,10 @@ struct AccumulateJob {
 
 /// The selection among the sums of one piece that this rank owns, likewise.
 struct SumsJob {
-  kernels::OwnedSums owned = {};               ///< with what the pass listed
-  const kernels::SelectResult* fed = nullptr;  ///< the result of the pass
-  kernels::PlacedTerms terms = {};             ///< what other ranks sent, as lists by local number
-  kernels::SumLists out = {};                  ///< index and value as in AccumulateJob
+  kernels::OwnedSums owned = {};                       ///< with what the pass listed
+  const kernels::SelectResult* accumulated = nullptr;  ///< the result of the pass
+  kernels::PlacedTerms terms = {};  ///< what other ranks sent, as lists by local number
+  kernels::SumLists out = {};       ///< index and value as in AccumulateJob
   std::uint64_t* kept = nullptr;
   std::uint64_t* touched_count = nullptr;  ///< becomes how many of out.touched there are
   Bounds* bounds = nullptr;

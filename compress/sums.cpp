@@ -35,13 +35,13 @@ kernels::PlacedTerms place_lists(const Exec& exec, const Compressor& compressor,
   const std::uint64_t most = part.most_for[part.self];
   if (most == count) {  // then a message may carry every position
     const auto numbers = exec.workspace->take<std::uint32_t>(count);
-    const auto there = kernels::scratch_of(exec).take<std::uint32_t>(count);
+    const auto placed = kernels::scratch_of(exec).take<std::uint32_t>(count);
     if (!std::ranges::all_of(terms, &Term::is_list)) {
       std::iota(numbers.begin(), numbers.end(), 0U);
-      kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(numbers));
+      kernels::copy(exec, std::as_writable_bytes(placed), std::as_bytes(numbers));
     }
     for (Term& term : terms) {
-      if (!term.is_list()) term.index = there;
+      if (!term.is_list()) term.index = placed;
     }
   }
   return kernels::place_terms(exec, terms, compressor.decoded_room(most));
@@ -76,7 +76,7 @@ std::span<const SumsJob> take_sums_jobs(const Exec& exec, const Part& part, cons
     const std::uint64_t most = own.listed[i].most;
     const List chosen = list.of_piece(piece.own_k, at);
     jobs[count] = {.owned = own.listed[i],
-                   .fed = &owned.results[i],
+                   .accumulated = &owned.results[i],
                    .terms = terms,
                    .out = {chosen.index, chosen.value, room.touched.subspan(end, most),
                            room.sum.subspan(end, most)},
@@ -91,23 +91,23 @@ std::span<const SumsJob> take_sums_jobs(const Exec& exec, const Part& part, cons
 }
 
 /// The sums of Part::self on their way into a message.
-SealList sums_of(const EncodeJob& job, std::span<const std::uint32_t> index, std::span<float> value,
-                 const kernels::PoisonSources& poison) {
+EncodeList sums_of(const EncodeJob& job, std::span<const std::uint32_t> index,
+                   std::span<float> value, const kernels::PoisonSources& poison) {
   const Part& part = job.part;
-  SealList sums{.header = part.of_owner(job.header, part.self),
-                .shape = part.shapes.sums[part.self],
-                .random = job.random,
-                .index = index,
-                .value = value,
-                .poison = poison,
-                .status = job.status};
+  EncodeList sums{.header = part.of_owner(job.header, part.self),
+                  .shape = part.shapes.sums[part.self],
+                  .random = job.random,
+                  .index = index,
+                  .value = value,
+                  .poison = poison,
+                  .status = job.status};
   sums.header.k = value.size();
   return sums;
 }
 
 /// Adds the contributions and selects among the sums.
-SealList choose_sums(const Exec& exec, const Compressor& compressor, const EncodeJob& job,
-                     std::span<const MessageView> contributions, Owned& owned) {
+EncodeList choose_sums(const Exec& exec, const Compressor& compressor, const EncodeJob& job,
+                       std::span<const MessageView> contributions, Owned& owned) {
   const Part& part = job.part;
   const Chooses& how = *compressor.chooses();
   List list = take_list(exec, part.owner_k[part.self], how.variable_k);
@@ -124,8 +124,8 @@ SealList choose_sums(const Exec& exec, const Compressor& compressor, const Encod
 }
 
 /// Adds values one by one, at a support that all ranks know.
-SealList add_known(const Exec& exec, const EncodeJob& job,
-                   std::span<const MessageView> contributions, const Owned& owned) {
+EncodeList add_known(const Exec& exec, const EncodeJob& job,
+                     std::span<const MessageView> contributions, const Owned& owned) {
   const auto& [index, acc, not_finite] = std::get<OwnedAcc>(owned.sums);
   const auto left = kernels::scratch_of(exec).take<float>(acc.size());
   {
@@ -146,13 +146,13 @@ SealList add_known(const Exec& exec, const EncodeJob& job,
 std::span<std::byte> Compressor::encode_sums(const Exec& exec, const EncodeJob& job,
                                              std::span<const MessageView> contributions,
                                              Owned& owned, std::span<std::byte> out) const {
-  const SealList sums = knows_support() ? add_known(exec, job, contributions, owned)
-                                        : choose_sums(exec, *this, job, contributions, owned);
+  const EncodeList sums = knows_support() ? add_known(exec, job, contributions, owned)
+                                          : choose_sums(exec, *this, job, contributions, owned);
   owned.left = {.index = sums.index, .value = sums.value};
   const kernels::Stopwatch watch(job.encode_seconds);
-  const MessageView sealed = variable_k() ? seal_variable(exec, codings_, sums, out)
-                                          : seal_values(exec, codings_, sums, out);
-  return out.first(sealed.bytes.size());
+  const MessageView message = variable_k() ? encode_variable(exec, codings_, sums, out)
+                                           : encode_values(exec, codings_, sums, out);
+  return out.first(message.bytes.size());
 }
 
 }  // namespace winnow::compress

@@ -35,51 +35,51 @@ Header whole(Header header, std::uint32_t owner, std::uint64_t count) {
 
 /// The selection from the pieces, as SumsJob says, by this rank's acc alone.
 struct SumsJobs {
-  std::span<SumsJob> jobs;            ///< of all pieces, with room for what any rank owns and picks
-  std::span<SumsJob> of_turn;         ///< once they are known: what this rank picks in this call
+  std::span<SumsJob> jobs;     ///< of all pieces, with room for what any rank owns and chooses
+  std::span<SumsJob> of_turn;  ///< once they are known: what this rank chooses in this call
   std::span<kernels::OwnedSums> own;  ///< lists of the pieces
 };
 
 /// Takes scratch as any rank needs it, and lists of what this one owns. `index` and `value` have
-/// room for what any rank picks.
+/// room for what any rank chooses.
 SumsJobs take_sums_jobs(const Exec& exec, const Compressor& compressor, const Part& part,
                         std::span<std::uint32_t> index, std::span<float> value) {
   const std::size_t pieces = part.pieces.size();
   const kernels::PlacedTerms terms = no_terms(exec, part.partition.owners());
   const auto touched_counts = kernels::scratch_of(exec).take<std::uint64_t>(pieces);
-  SumsJobs picks = {};
-  std::tie(picks.jobs, picks.own) = exec.workspace->take<SumsJob, kernels::OwnedSums>(pieces);
+  SumsJobs sums = {};
+  std::tie(sums.jobs, sums.own) = exec.workspace->take<SumsJob, kernels::OwnedSums>(pieces);
   for (std::size_t i = 0; i < pieces; ++i) {
     const Piece& piece = part.pieces[i];
     const std::size_t most = part.most_owned(piece), most_k = compressor.kept(most);
-    picks.own[i] = take_own_list(exec, part, piece, list_room(most, most_k), 0);
-    picks.jobs[i] = {.owned = picks.own[i],
-                     .terms = terms,
-                     .out = {.index = index.first(std::min(most_k, index.size())),
-                             .value = value.first(std::min(most_k, value.size()))},
-                     .touched_count = &touched_counts[i],
-                     .bounds = piece.state->bounds};
-    picks.jobs[i].owned.count = most;
+    sums.own[i] = take_own_list(exec, part, piece, list_room(most, most_k), 0);
+    sums.jobs[i] = {.owned = sums.own[i],
+                    .terms = terms,
+                    .out = {.index = index.first(std::min(most_k, index.size())),
+                            .value = value.first(std::min(most_k, value.size()))},
+                    .touched_count = &touched_counts[i],
+                    .bounds = piece.state->bounds};
+    sums.jobs[i].owned.count = most;
   }
-  return picks;
+  return sums;
 }
 
-/// Leaves the jobs of pieces that this rank picks from.
-void cut_to_turn(const Part& part, std::span<SelectResult> results, SumsJobs& picks,
+/// Leaves the jobs of pieces that this rank chooses from.
+void cut_to_turn(const Part& part, std::span<SelectResult> results, SumsJobs& sums,
                  std::span<std::uint32_t> index, std::span<float> value) {
   std::size_t at = 0, count = 0;
   for (std::size_t i = 0; i < part.pieces.size(); ++i) {
     const std::size_t k = part.pieces[i].own_k;
     if (k == 0) continue;
-    SumsJob job = picks.jobs[i];
-    job.owned = picks.own[i];
-    job.fed = &results[i];
+    SumsJob job = sums.jobs[i];
+    job.owned = sums.own[i];
+    job.accumulated = &results[i];
     job.out = {.index = index.subspan(at, k), .value = value.subspan(at, k)};
     job.result = &results[part.pieces.size() + count];
-    picks.jobs[count++] = job;
+    sums.jobs[count++] = job;
     at += k;
   }
-  picks.of_turn = picks.jobs.first(count);
+  sums.of_turn = sums.jobs.first(count);
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ void accumulate(const Exec& exec, const EncodeJob& job, std::span<const kernels:
                .state = &bounds->bound,
                .result = &results[i],
                .own_bound = &bounds->sum_bound.bound,
-               .gradient_after = kernels::GradientAfter::fed};
+               .gradient_after = kernels::GradientAfter::accumulated};
     jobs[i].spans.precondition = piece.precondition;
     if (!own.empty()) jobs[i].spans.own = own[i].own;
   }
@@ -106,31 +106,31 @@ void accumulate(const Exec& exec, const EncodeJob& job, std::span<const kernels:
 }
 
 void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const {
-  WINNOW_EXPECTS(!variable_k(), name() + " picks no support of a known size; take topk");
+  WINNOW_EXPECTS(!variable_k(), name() + " selects no support of a known size; take topk");
   const Part& part = job.part;
   Workspace& scratch = kernels::scratch_of(exec);
   const kernels::ScratchScope scope(exec);
-  // Room for what any owner picks: which one this rank is changes from call to call.
+  // Room for what any owner chooses: which one this rank is changes from call to call.
   const std::uint64_t most = keeps_all() ? 0 : std::ranges::max(part.owner_k);
   const auto [index_room, value_room] = scratch.take<std::uint32_t, float>(most);
   const auto index = index_room.first(std::min(most, part.owner_k[part.self]));
   const auto results = scratch.take<SelectResult>(2 * part.pieces.size());
-  SumsJobs picks = {};
+  SumsJobs sums = {};
   const Chooses* const how = chooses();
-  if (how != nullptr) picks = take_sums_jobs(exec, *this, part, index_room, value_room);
+  if (how != nullptr) sums = take_sums_jobs(exec, *this, part, index_room, value_room);
   scratch.reserve(std::max(part.scratch.gradients, part.scratch.sums));
-  accumulate(exec, job, picks.own, results);
+  accumulate(exec, job, sums.own, results);
   if (how != nullptr) {
-    cut_to_turn(part, results, picks, index, value_room.first(index.size()));
-    how->select_sums(exec, picks.of_turn);
+    cut_to_turn(part, results, sums, index, value_room.first(index.size()));
+    how->select_sums(exec, sums.of_turn);
   }
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = part.of_owner(job.header, part.self);
   header.k = part.owner_k[part.self];
   if (codings_.drawn()) draw(exec, codings_, header, job.status, index);
-  const auto said = results.first(part.pieces.size() + picks.of_turn.size());
-  (void)seal(exec, header, part.shapes.supports[part.self], index, out, codings_.without_values(),
-             {.results = said}, job.status);
+  const auto said = results.first(part.pieces.size() + sums.of_turn.size());
+  (void)finish_message(exec, header, part.shapes.supports[part.self], index, out,
+                       codings_.without_values(), {.results = said}, job.status);
 }
 
 void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned,
@@ -167,13 +167,13 @@ void Compressor::code_taken(const Exec& exec, const EncodeJob& job, const Owned&
   }
   const auto list_of = [&](const TakenMessage& one) {
     const std::uint32_t owner = one.taken.owner;
-    return SealList{.header = whole(job.header, owner, one.missed.size()),
-                    .shape = job.part.shapes.values[owner],
-                    .random = job.key_of(owner),
-                    .index = {},
-                    .value = one.missed,
-                    .poison = {},
-                    .status = job.status};
+    return EncodeList{.header = whole(job.header, owner, one.missed.size()),
+                      .shape = job.part.shapes.values[owner],
+                      .random = job.key_of(owner),
+                      .index = {},
+                      .value = one.missed,
+                      .poison = {},
+                      .status = job.status};
   };
   kernels::together(exec, [&] {
     for (const TakenMessage& one : messages) {
@@ -182,7 +182,7 @@ void Compressor::code_taken(const Exec& exec, const EncodeJob& job, const Owned&
   });
   kernels::together(exec, [&] {
     for (const TakenMessage& one : messages) {
-      (void)seal_coded(exec, codings_, list_of(one), one.message);
+      (void)finish_coded(exec, codings_, list_of(one), one.message);
     }
   });
   kernels::together(sound, [&] {
@@ -213,9 +213,9 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
   clear_poisoned(exec, {}, not_finite, out.sum);
   const Header header = whole(job.header, job.part.self, out.sum.size());
   const Shape& shape = job.part.shapes.values[job.part.self];
-  seal_values(exec, codings_,
-              {header, shape, job.random, {}, out.sum, {.words = not_finite}, job.status},
-              out.message);
+  encode_values(exec, codings_,
+                {header, shape, job.random, {}, out.sum, {.words = not_finite}, job.status},
+                out.message);
 }
 
 }  // namespace winnow::compress

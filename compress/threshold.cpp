@@ -44,7 +44,7 @@ void accumulate(const Exec& exec, std::span<const AccumulateJob> jobs) {
                                        .value = job.value,
                                        .kept = job.kept,
                                        .result = job.result,
-                                       .gradient_after = kernels::GradientAfter::fed};
+                                       .gradient_after = kernels::GradientAfter::accumulated};
     pass.spans.own.bound = pass.bound;
     kernels::feedback_threshold(exec, pass);
   }
@@ -63,7 +63,7 @@ std::size_t accumulate_scratch(const Exec& exec, std::span<const AccumulateJob> 
 void select_sums(const Exec& exec, std::span<const SumsJob> jobs) {
   for (const SumsJob& job : jobs) {
     kernels::keep_sums(exec, {.owned = job.owned,
-                              .fed = job.fed,
+                              .accumulated = job.accumulated,
                               .terms = job.terms,
                               .out = job.out,
                               .kept = job.kept,

@@ -46,7 +46,7 @@ std::span<const kernels::FeedbackSelectJob> take_jobs(const Exec& exec,
                                       .state = &job.bounds->bound_of(job.side),
                                       .result = job.result,
                                       .own_bound = &job.bounds->sum_bound.bound,
-                                      .gradient_after = kernels::GradientAfter::fed,
+                                      .gradient_after = kernels::GradientAfter::accumulated,
                                       .side = job.side};
   });
   return taken;
@@ -66,7 +66,7 @@ std::span<const kernels::SelectSumsJob> take_jobs(const Exec& exec, std::span<co
   const auto taken = exec.workspace->take<kernels::SelectSumsJob>(jobs.size());
   std::ranges::transform(jobs, taken.begin(), [](const SumsJob& job) {
     return kernels::SelectSumsJob{.owned = job.owned,
-                                  .fed = job.fed,
+                                  .accumulated = job.accumulated,
                                   .terms = job.terms,
                                   .out = job.out,
                                   .touched_count = job.touched_count,

@@ -69,9 +69,9 @@ struct SelectResult {
 /// The gradient's content after a pass.
 enum class GradientAfter : std::uint8_t {
   zero,
-  fed,  ///< what ordered_sum can write its sums over (OrderedSumJob::sum_is_fed): on the host
-        ///< zeros; on a device, where zeros cost 4 bytes an element more, anything, but NaN where
-        ///< acc is not finite
+  accumulated,  ///< what ordered_sum can write its sums over (OrderedSumJob::after_accumulate): on
+                ///< the host zeros; on a device, where zeros cost 4 bytes an element more,
+                ///< anything, but NaN where acc is not finite
 };
 
 /// The input of feedback_select for one parameter, in the memory of exec.place.

@@ -13,8 +13,9 @@
 namespace winnow::kernels {
 
 // The index part of a message: k ascending indices below `count`, in one of three codings
-// (docs/message_format.md). Each pads its bytes with zeros to a multiple of 8. kernels/seal.hpp
-// writes them. In the fourth, all ranks draw the same indices, and none travels.
+// (docs/message_format.md). Each pads its bytes with zeros to a multiple of 8.
+// kernels/finish_message.hpp writes them. In the fourth, all ranks draw the same indices, and none
+// travels.
 
 /// Bytes of 32 bits an index, and of one bit for each of `count` positions.
 constexpr std::uint64_t raw32_bytes(std::uint64_t k) {

@@ -33,9 +33,9 @@ struct OrderedSumJob {
   float factor = 1;
   /// If not null, becomes 1 if a sum is not finite where it is written, else it stays.
   std::uint32_t* not_finite = nullptr;
-  /// The sums are as a pass with GradientAfter::fed left them: on the host all zeros, so that a
-  /// body may write only what terms name.
-  bool sums_are_fed = false;
+  /// The sums are as a pass with GradientAfter::accumulated left them: on the host all zeros, so
+  /// that a body may write only what terms name.
+  bool after_accumulate = false;
   /// If not null, becomes 1 if a finite sum is too large for its element of 16 bits, else it stays.
   std::uint32_t* too_large = nullptr;
   /// If not empty, the sums are made once more: elements and words stay, and where a sum is too

@@ -34,8 +34,8 @@ struct SumLists {
 /// The sums of one parameter.
 struct SelectSumsJob {
   OwnedSums owned = {};
-  const SelectResult* fed = nullptr;  ///< where feedback_select said how many it listed, and by
-                                      ///< which bound
+  const SelectResult* accumulated = nullptr;  ///< where feedback_select said how many it listed,
+                                              ///< and by which bound
   PlacedTerms terms = {};  ///< lists by local number, one a rank; own.self's says nothing
   SumLists out = {};       ///< index and value have k places
   std::uint64_t* touched_count = nullptr;  ///< becomes how many of out.touched are written
@@ -47,11 +47,12 @@ struct SelectSumsJob {
 /// the lowest local number, 1 <= k <= count:
 ///   sum[i] = ((0 + terms[0][i]) + terms[1][i]) + ...   with acc in the place of terms[self]
 /// of those terms that name i; sum[i] = acc where none does. Touches no memory of elements that no
-/// term names while the bound of *fed was good: all that matters was listed by the pass that made
-/// acc; else reads all of it. The residual stays. Where a sum is not finite result->finite is
-/// false, index names the first k elements, value is 0 and the bound stays; so does the bound where
-/// terms name more than out.touched has room for (SelectResult::overflow). Bit-identical for every
-/// place and number of threads, while candidates and passes tell of the work done.
+/// term names while the bound of *accumulated was good: all that matters was listed by the pass
+/// that made acc; else reads all of it. The residual stays. Where a sum is not finite
+/// result->finite is false, index names the first k elements, value is 0 and the bound stays; so
+/// does the bound where terms name more than out.touched has room for (SelectResult::overflow).
+/// Bit-identical for every place and number of threads, while candidates and passes tell of the
+/// work done.
 ///
 /// The jobs share no memory but terms. The host does one after the other; a device does all of
 /// them, 1024 at a time, in the launches of one and those that take the list there.
@@ -62,10 +63,10 @@ void select_sums(const Exec& exec, std::span<const SelectSumsJob> jobs);
 std::size_t select_sums_scratch(const Exec& exec, std::span<const SelectSumsJob> jobs);
 
 struct KeepSumsJob {
-  OwnedSums owned = {};               ///< own.index has room for all own elements
-  const SelectResult* fed = nullptr;  ///< of feedback_threshold: all that reach the bound, which is
-                                      ///< above 0, are listed
-  PlacedTerms terms = {};             ///< as in SelectSumsJob
+  OwnedSums owned = {};                       ///< own.index has room for all own elements
+  const SelectResult* accumulated = nullptr;  ///< of feedback_threshold: all that reach the bound,
+                                              ///< which is above 0, are listed
+  PlacedTerms terms = {};                     ///< as in SelectSumsJob
   /// index and value are a list that parameters fill one after the other, with room for all own
   /// elements behind what it has.
   SumLists out = {};
@@ -74,9 +75,9 @@ struct KeepSumsJob {
   SelectResult* result = nullptr;
 };
 
-/// The sums of select_sums, and in the place of the k largest all with |sum| >= fed->listed_by,
-/// result->candidates many, behind what the list has; none if a sum is not finite. Scratch as one
-/// job of select_sums has it, for k = 0.
+/// The sums of select_sums, and in the place of the k largest all with |sum| >=
+/// accumulated->listed_by, result->candidates many, behind what the list has; none if a sum is not
+/// finite. Scratch as one job of select_sums has it, for k = 0.
 void keep_sums(const Exec& exec, const KeepSumsJob& job);
 
 }  // namespace winnow::kernels

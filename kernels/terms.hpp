@@ -61,7 +61,7 @@ struct DeviceTerm;
 /// device it then places the list itself, if it has to.
 struct PlacedTerms {
   std::span<const Term> host = {};
-  const cuda::DeviceTerm* there = nullptr;  ///< not null on a device, once they are placed
+  const cuda::DeviceTerm* placed = nullptr;  ///< not null on a device, once they are placed
 };
 
 /// As many terms travel with a launch of ordered_sum.

@@ -7,11 +7,11 @@
 
 #include "bench/gpu/cuda_inputs.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/finish_message.hpp"
 #include "kernels/index_coding.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/merge.hpp"
 #include "kernels/ordered_sum.hpp"
-#include "kernels/seal.hpp"
 #include "kernels/split.hpp"
 
 namespace winnow::bench {
@@ -88,30 +88,30 @@ struct Indices {
   Workspace workspace{kernels::cuda::kDeviceMemory};
 };
 
-/// Rows of sealing and decoding. The decoders of eliasfano and bitmap clear their scratch.
+/// Rows of finishing and decoding. The decoders of eliasfano and bitmap clear their scratch.
 void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   struct Coding {
     const char* name;
     DeviceArray<std::byte> Indices::*message;
-    decltype(&kernels::seal_raw32) seal;
+    decltype(&kernels::finish_raw32) finish;
     decltype(&kernels::raw32_decode) decode;
   };
   const Coding codings[] = {
-      {"eliasfano", &Indices::eliasfano, kernels::seal_eliasfano, kernels::eliasfano_decode},
-      {"raw32", &Indices::raw32, kernels::seal_raw32, kernels::raw32_decode},
-      {"bitmap", &Indices::bitmap, kernels::seal_bitmap, kernels::bitmap_decode},
+      {"eliasfano", &Indices::eliasfano, kernels::finish_eliasfano, kernels::eliasfano_decode},
+      {"raw32", &Indices::raw32, kernels::finish_raw32, kernels::raw32_decode},
+      {"bitmap", &Indices::bitmap, kernels::finish_bitmap, kernels::bitmap_decode},
   };
   const auto room = std::make_shared<Indices>(in);
   for (const Coding& coding : codings) {
     const std::span<std::byte> message = (*room.*coding.message).span();
     const auto bytes = static_cast<double>(message.size() + 4 * in.k);
     const std::string name = coding.name;
-    rows.push_back({"seal, " + name, bytes, [&in, lists, room, message, coding](auto) {
-                      coding.seal(in.exec(),
-                                  {.message = message,
-                                   .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56},
-                                   .count = in.count,
-                                   .index = lists->list(0).index});
+    rows.push_back({"finish, " + name, bytes, [&in, lists, room, message, coding](auto) {
+                      coding.finish(in.exec(),
+                                    {.message = message,
+                                     .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56},
+                                     .count = in.count,
+                                     .index = lists->list(0).index});
                     }});
     rows.push_back({name + "_decode", bytes, [&in, room, message, coding](auto) {
                       Exec exec = in.exec();

@@ -106,7 +106,7 @@ struct Selection {
                                          .value = value.span().first(k),
                                          .state = s.state.data(),
                                          .result = s.result.data(),
-                                         .gradient_after = kernels::GradientAfter::fed};
+                                         .gradient_after = kernels::GradientAfter::accumulated};
     kernels::feedback_select(in.exec(), {&job, 1});
   }
 
@@ -185,7 +185,7 @@ void add_threshold(const CudaInputs& in, Rows& rows) {
                                  .value = list->value.span(),
                                  .kept = list->kept.data(),
                                  .result = s.result.data(),
-                                 .gradient_after = kernels::GradientAfter::fed});
+                                 .gradient_after = kernels::GradientAfter::accumulated});
   };
   const auto forget = [&in, list](std::size_t round) {
     clear_residual(in, round);

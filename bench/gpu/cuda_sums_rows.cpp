@@ -69,7 +69,7 @@ struct Sums {
         .index = message_index.span(),
         .value = message.span(),
         .state = in.set(0).state.data(),
-        .result = fed.data()};
+        .result = accumulated.data()};
     kernels::feedback_select(in.exec(), {&job, 1});
     in.stream.synchronize();
   }
@@ -78,7 +78,7 @@ struct Sums {
     const auto& s = in.set(round);
     const kernels::SelectSumsJob job{
         .owned = owned(),
-        .fed = fed.data(),
+        .accumulated = accumulated.data(),
         .terms = placed,
         .out = {index.span(), value.span(), touched.span(), sum.span()},
         .touched_count = touched_count.data(),
@@ -96,7 +96,7 @@ struct Sums {
   std::vector<kernels::Term> terms;
   kernels::PlacedTerms placed;
   DeviceArray<std::uint64_t> touched_count{1};
-  DeviceArray<kernels::SelectResult> fed{1};
+  DeviceArray<kernels::SelectResult> accumulated{1};
 };
 
 /// An owner as in Sums, which keeps all sums that reach the bound and has room for all of them.
@@ -130,7 +130,7 @@ struct KeptSums {
 
   void step(const CudaInputs& in, std::size_t round) const {
     kernels::keep_sums(in.exec(), {.owned = owned(),
-                                   .fed = sums->fed.data(),
+                                   .accumulated = sums->accumulated.data(),
                                    .terms = sums->placed,
                                    .out = {index.span(), value.span(), touched.span(), sum.span()},
                                    .kept = kept.data(),
@@ -161,7 +161,7 @@ CudaRow keep_row(const CudaInputs& in, const std::shared_ptr<const Sums>& sums,
 /// reads each element of the list and writes a candidate, which it reads again if k decides.
 void add_sums_rows(const CudaInputs& in, std::vector<CudaRow>& rows) {
   const auto sums = std::make_shared<const Sums>(in);
-  const auto listed = static_cast<std::size_t>(sums->fed.download(in.stream)[0].listed);
+  const auto listed = static_cast<std::size_t>(sums->accumulated.download(in.stream)[0].listed);
   const auto bytes = static_cast<double>(24 * sums->most() + 24 * listed + 8 * sums->sent);
   rows.push_back(
       {"select_sums of 8",

@@ -36,7 +36,7 @@ void ordered_sum(benchmark::State& state) {
                                                              .sums = kernels::alone({sum.span()}),
                                                              .factor = 1.0F / kLists,
                                                              .not_finite = &not_finite,
-                                                             .sums_are_fed = true});
+                                                             .after_accumulate = true});
                                benchmark::DoNotOptimize(not_finite);
                              }});
   state.counters["ns_per_kept"] = 1e9 * seconds / static_cast<double>(kept);

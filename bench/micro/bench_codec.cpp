@@ -12,12 +12,12 @@
 #include "bench/micro/random_entries.hpp"
 #include "bench/micro/targets.hpp"
 #include "kernels/checksum.hpp"
+#include "kernels/finish_message.hpp"
 #include "kernels/index_coding.hpp"
-#include "kernels/seal.hpp"
 
 // Coding and decoding messages: indices of a uniform support over kCount elements, in the cache as
-// they are right after selection and arrival, sealed with header and checksum as a message without
-// values; and a checksum of kCount words from memory.
+// they are right after selection and arrival, finished with header and checksum as a message
+// without values; and a checksum of kCount words from memory.
 
 namespace winnow::bench {
 namespace {
@@ -32,11 +32,11 @@ double entropy_bits(double count, double k) {
 template <int kDensityInverse>
 class Coded {
  public:
-  void seal() {
-    kernels::seal_eliasfano(Exec{}, {.message = message_.span(),
-                                     .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56},
-                                     .count = kCount,
-                                     .index = entries_.index.span()});
+  void finish() {
+    kernels::finish_eliasfano(Exec{}, {.message = message_.span(),
+                                       .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56},
+                                       .count = kCount,
+                                       .index = entries_.index.span()});
   }
 
   void decode() {
@@ -67,15 +67,15 @@ class Coded {
 };
 
 template <int kDensityInverse>
-void seal_eliasfano(benchmark::State& state) {
+void finish_eliasfano(benchmark::State& state) {
   Coded<kDensityInverse> coded;
-  coded.measure(state, [&] { coded.seal(); });
+  coded.measure(state, [&] { coded.finish(); });
 }
 
 template <int kDensityInverse>
 void eliasfano_decode(benchmark::State& state) {
   Coded<kDensityInverse> coded;
-  coded.seal();
+  coded.finish();
   coded.measure(state, [&] { coded.decode(); });
 }
 
@@ -93,8 +93,8 @@ void checksum(benchmark::State& state) {
 }  // namespace
 
 void register_codec() {
-  register_on_targets("seal_eliasfano", "density:0.01", seal_eliasfano<100>);
-  register_on_targets("seal_eliasfano", "density:0.001", seal_eliasfano<1000>);
+  register_on_targets("finish_eliasfano", "density:0.01", finish_eliasfano<100>);
+  register_on_targets("finish_eliasfano", "density:0.001", finish_eliasfano<1000>);
   register_on_targets("eliasfano_decode", "density:0.01", eliasfano_decode<100>);
   register_on_targets("eliasfano_decode", "density:0.001", eliasfano_decode<1000>);
   register_on_targets("checksum", std::to_string(kCount), checksum);

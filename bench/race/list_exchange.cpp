@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <variant>
 #include <winnow/error.hpp>
 
 #include "compress/partial.hpp"
@@ -63,10 +64,11 @@ MessageView merge(const comm::Exchange& exchange) {
   for (const MessageView& next : messages.subspan(1)) {
     compress::plan_partial(exchange.part, ++ranks, exchange.compressor.codings());
     const auto header = compress::partial_header(exchange.header, exchange.part, ranks);
-    const compress::Union both = exchange.compressor.merge(exchange.exec, header, sum, next);
-    sum = both.size == nullptr
-              ? both.sum
-              : exchange.compressor.finalize(exchange.exec, both, *both.size);  // of the host
+    const compress::Merged merged = exchange.compressor.merge(exchange.exec, header, sum, next);
+    const auto* const both = std::get_if<compress::Union>(&merged);
+    sum = both == nullptr
+              ? std::get<MessageView>(merged)
+              : exchange.compressor.finalize(exchange.exec, *both, *both->size);  // of the host
   }
   return sum;
 }
@@ -120,7 +122,7 @@ ListExchange::Spent ListExchange::run_once(std::size_t lists,
   barrier(*rank_.control);
   {
     const kernels::Stopwatch watch(spent.seconds);
-    comm::Rounds rounds = schedule_.run(exchange);
+    comm::Rounds rounds = schedule_.run_part(exchange);
     while (rounds.resume()) {
       const kernels::Stopwatch waiting(spent.stats.wait_seconds);
       transport_->wait(rounds.ticket(), exchange.wire.deadline);

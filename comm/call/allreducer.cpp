@@ -109,11 +109,11 @@ void AllReducer::Impl::make_call(const comm::Request& request, kernels::StreamMa
   const std::lock_guard lock(setup->context.moving());
   health.expect();
   const kernels::FloatMode mode;
-  const Exec& exec = setup->exec();
   try {
     const kernels::DeviceScope scope(setup->context.device());
+    const bool captured = kernels::is_captured(setup->exec());
     device_calls.poll();
-    if (kernels::is_captured(exec)) {
+    if (captured) {
       WINNOW_EXPECTS(mark == nullptr, "a call in flight cannot be captured into a CUDA graph");
       const std::string refusal = plans.refuse_capture(request);
       WINNOW_EXPECTS(refusal.empty(), refusal);

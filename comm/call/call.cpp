@@ -114,7 +114,11 @@ void Call::begin() {
     const auto number = static_cast<std::uint16_t>(memory.exchanges.size());
     memory.schedules.push_back(part.schedule);
     memory.exchanges.push_back(Exchange{
-        .wire = {.world = setup.transport(), .deadline = setup.deadline(), .stats = stats},
+        .wire = {.world = setup.transport(),
+                 .rank = setup.world.rank,
+                 .ranks = setup.world.ranks,
+                 .deadline = setup.deadline(),
+                 .stats = stats},
         .levels = {.rails = setup.rails.get(), .shards = &part.shards},
         .compressor = *bucket.compressor,
         .exec = setup.exec(),
@@ -265,7 +269,7 @@ void Call::restore(float fill) {
 }
 
 /// If a collective worked on elements in place but all their gradients still have an original (an
-/// input or 16-bit elements), reads them again, to be put back.
+/// input or 16-bit elements), reads them again, to be restored.
 void Call::read_again() {
   const Setup& setup = context_.setup;
   const StagedSegments& segments = context_.memory.segments;

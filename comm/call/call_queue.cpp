@@ -67,11 +67,6 @@ void CallQueue::reserve(std::size_t segments) {
   calls_.reserve(segments);
 }
 
-std::uint64_t CallQueue::allocations() {
-  const Lock held = lock();
-  return calls_.allocations();
-}
-
 std::optional<std::uint64_t> CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
   expect_outside_callbacks();
   const Lock held = lock();

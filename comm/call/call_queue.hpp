@@ -45,7 +45,10 @@ class CallQueue {
   /// Makes room for kInFlight calls of that many segments each. May be called from within a call.
   void reserve(std::size_t segments);
   /// How often more calls or segments than reserved took memory.
-  std::uint64_t allocations();
+  std::uint64_t allocations() {
+    const Lock held = lock();
+    return calls_.allocations();
+  }
   /// Adds a call. Copies the segments, but not their elements. Returns its number, for exactly one
   /// wait; nothing if there is no memory or no thread for it, and then nothing has changed.
   std::optional<std::uint64_t> submit(std::span<const Segment> segments, ReduceOp op);

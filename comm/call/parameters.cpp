@@ -24,16 +24,16 @@ using compress::ParameterState;
 using compress::PieceState;
 
 /// Reads a residual or a moment, wherever it lies.
-std::vector<float> read(const Exec& exec, const kernels::PlaceArray<float>& there) {
-  std::vector<float> here(there.size());
-  kernels::read(exec, std::as_writable_bytes(std::span(here)), std::as_bytes(there.span()));
-  return here;
+std::vector<float> read(const Exec& exec, const kernels::PlaceArray<float>& array) {
+  std::vector<float> values(array.size());
+  kernels::read(exec, std::as_writable_bytes(std::span(values)), std::as_bytes(array.span()));
+  return values;
 }
 
 /// Writes it, wherever it lies; over a device through pinned memory.
-void write(const Exec& exec, std::span<float> there, std::span<const float> from) {
+void write(const Exec& exec, std::span<float> out, std::span<const float> from) {
   if (!kernels::reading_waits(exec)) {
-    std::ranges::copy(from, there.begin());
+    std::ranges::copy(from, out.begin());
     return;
   }
   constexpr std::size_t kChunk = std::size_t{1} << 20;
@@ -42,7 +42,7 @@ void write(const Exec& exec, std::span<float> there, std::span<const float> from
   for (std::size_t at = 0; at < from.size(); at += kChunk) {
     const auto chunk = from.subspan(at, std::min(kChunk, from.size() - at));
     std::ranges::copy(chunk, pinned.begin());
-    kernels::copy(exec, there.subspan(at, chunk.size()), pinned.first(chunk.size()));
+    kernels::copy(exec, out.subspan(at, chunk.size()), pinned.first(chunk.size()));
     kernels::wait(exec);
   }
 }

@@ -46,19 +46,19 @@ void clear(const Exec& exec, std::span<const Segment> segments) {
 
 Bucket PlainAllReduce::plan(std::uint64_t id, const Options&, const World& world,
                             const compress::Compressor&, ParameterStates&) const {
-  Bucket bucket{.id = id, .plan = id, .reason = reason_for_dense(segments(), op())};
+  Bucket bucket{.id = id, .plan = id, .words = {.reason = reason_for_dense(segments(), op())}};
   for (const Segment& segment : segments()) bucket.count += segment.elements.size();
   if (bucket.count == 0) {
-    bucket.reason = "nothing to reduce";
+    bucket.words.reason = "nothing to reduce";
     return bucket;
   }
-  bucket.schedule = "dense";
+  bucket.words.schedule = "dense";
   bucket.unit = kernels::travelling_bytes(segments().front().elements.type());
-  bucket.dense_wire_bytes = ring_bytes(bucket.count, bucket.unit, world.ranks);
-  bucket.wire_bytes = dense_bytes(bucket.count, bucket.unit, world.ranks);
+  bucket.costs.dense_wire_bytes = ring_bytes(bucket.count, bucket.unit, world.ranks);
+  bucket.costs.wire_bytes = dense_bytes(bucket.count, bucket.unit, world.ranks);
   bucket.ring = world.links.ring;
-  bucket.note = ring_note(world.links, bucket.count * bucket.unit);
-  bucket.reason += bucket.note;
+  bucket.words.note = ring_note(world.links, bucket.count * bucket.unit);
+  bucket.words.reason += bucket.words.note;
   return bucket;
 }
 

@@ -179,7 +179,7 @@ Bucket Plans::plan_by(std::uint64_t id, const Options& options, const World& wor
                       const Request& request) {
   Bucket bucket = request.plan(id, options, world, setup_.stages[stage_of(request.segments())],
                                parameters_.states());
-  bucket.dense_seconds = dense_seconds(bucket, request);
+  bucket.costs.dense_seconds = dense_seconds(bucket, request);
   return bucket;
 }
 
@@ -191,14 +191,14 @@ Bucket& Plans::plan(std::uint64_t id, const Request& request) {
   parameters_.make_room(bucket);
   queue_.reserve(segments.size());
   memory_.reserve(bucket.parts.size());
-  book_.register_schedule(bucket.schedule);
+  book_.register_schedule(bucket.words.schedule);
   book_.register_bucket(bucket, segments);
   device_calls_.make_room(bucket);
   try {
     seen_.emplace(
         id, Seen{.call = device_calls_.number(), .segments = segments.size(), .captured = false});
     const bool by_ring = races_ring(bucket, request);
-    if (bucket.enough || by_ring) return plan_trial(std::move(bucket), by_ring, request);
+    if (bucket.costs.enough || by_ring) return plan_trial(std::move(bucket), by_ring, request);
     return buckets_.emplace(id, std::move(bucket)).first->second;
   } catch (...) {
     book_.forget(bucket.number);
@@ -210,17 +210,18 @@ Bucket& Plans::plan(std::uint64_t id, const Request& request) {
 Bucket& Plans::plan_trial(Bucket bucket, bool by_ring, const Request& request) {
   const std::uint64_t id = bucket.id;
   const std::size_t number = bucket.number;
-  const std::optional<double> enough = bucket.enough;
-  const std::string why = bucket.reason.substr(0, bucket.reason.size() - bucket.note.size());
+  const std::optional<double> enough = bucket.costs.enough;
+  const std::string why =
+      bucket.words.reason.substr(0, bucket.words.reason.size() - bucket.words.note.size());
   Options dense = setup_.options;
   dense.schedule = "dense";
   std::vector<Bucket> plans;
   plans.push_back(std::move(bucket));
   const auto add = [&](const World& world) {
     Bucket& plan = plans.emplace_back(plan_by(id, dense, world, request));
-    plan.reason = why + std::string(plan.note);
+    plan.words.reason = why + std::string(plan.words.note);
     plan.number = number;
-    book_.register_schedule(plan.schedule);
+    book_.register_schedule(plan.words.schedule);
   };
   if (enough) add(setup_.world);
   if (by_ring) {
@@ -255,7 +256,7 @@ bool Plans::races_ring(const Bucket& bucket, const Request& request) const {
   for (const Segment& segment : request.segments()) {
     bytes += segment.elements.size() * kernels::travelling_bytes(segment.elements.type());
   }
-  const bool dense = bucket.compressed == 0 || bucket.enough;
+  const bool dense = bucket.compressed == 0 || bucket.costs.enough;
   return dense && bytes >= kLeast && setup_.world.ranks > 1 &&
          setup_.transport().native_all_reduce();
 }

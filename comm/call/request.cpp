@@ -44,7 +44,7 @@ Bucket Request::plan(std::uint64_t id, const Options& options, const World& worl
 }
 
 /// Sums compressed parts before dense ones begin, and writes sums that overwrite a gradient last,
-/// so that any failure can be put back.
+/// so that any failure can be restored from.
 bool Request::reduce(const CallParts& call) const {
   const std::size_t count = call.bucket.compressed;
   const auto compressed = call.exchanges.first(count), dense = call.exchanges.subspan(count);

@@ -13,20 +13,11 @@ namespace {
 
 using compress::Header;
 
-/// Calls use(owner, message) with each of this rank's own messages, decoded. Messages that
-/// encode has decoded share launches.
+/// Calls use(owner, message) with each of this rank's own messages, decoded.
 template <class Use>
 void decode_own(const Exchange& exchange, const Encoded& own, const Exec& exec, const Use& use) {
   const compress::Part& part = exchange.part;
   const bool partitioned = part.self != compress::Part::kNobody;
-  if (!own.decoded.empty()) {
-    kernels::together(exec, [&] {
-      for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
-        if (owner != part.self) use(owner, own.decoded[owner]);
-      }
-    });
-    return;
-  }
   for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
     if (owner == part.self) continue;
     const kernels::ScratchScope scope(exec);
@@ -36,14 +27,13 @@ void decode_own(const Exchange& exchange, const Encoded& own, const Exec& exec, 
       header.kind = Header::Kind::contribution;
       header.k = part.most_for[owner];
     }
-    use(owner,
-        exchange.compressor.decode(exec, own.messages[owner], compress::Expected::at_most(header),
-                                   exchange.wire.world.rank()));
+    use(owner, exchange.compressor.decode(exec, own.messages[owner],
+                                          compress::Expected::at_most(header), exchange.wire.rank));
   }
 }
 
 /// Puts back what each kind of Undo says.
-struct PutBack {
+struct Restore {
   const Exchange& exchange;
   const Exec& exec;
 
@@ -60,7 +50,7 @@ struct PutBack {
         }
       }
     });
-    (*this)(Untouched());
+    compress::keep(exec, exchange.part.pieces, exchange.scaling.decay);
   }
   void operator()(const Overwritten&) const {}
   void operator()(const Accumulated& accumulated) const {
@@ -79,6 +69,15 @@ struct PutBack {
     });
     compress::restore_own(exec, exchange.part, exchange.owned);
   }
+  void operator()(const Decoded& own) const {
+    kernels::together(exec, [&] {
+      for (std::uint32_t owner = 0; owner < own.messages.size(); ++owner) {
+        if (owner == exchange.part.self) continue;
+        compress::restore(exec, exchange.part, exchange.owned, owner, own.messages[owner]);
+      }
+    });
+    compress::restore_own(exec, exchange.part, exchange.owned);
+  }
 };
 
 }  // namespace
@@ -90,7 +89,7 @@ void reserve_for_restore(const Exchange& exchange, const Exec& exec) {
 }
 
 void restore(const Exchange& exchange, const Exec& exec, float fill) {
-  std::visit(PutBack{exchange, exec}, exchange.undo);
+  std::visit(Restore{exchange, exec}, exchange.undo);
   if (!exchange.owned.elements.host.empty()) {
     kernels::fill_pieces(exec, exchange.owned.elements, fill);
     return;

@@ -47,7 +47,7 @@ void reduce_stream_ordered(const CallParts& call, kernels::CallStatus& status) {
     exchange.course.status = &status;
     exchange.random.device_call = &status.call;
   }
-  if (call.bucket.compressed == 0) {  // nothing to put back
+  if (call.bucket.compressed == 0) {  // nothing to restore
     (void)run_parts(call.schedules, call.exchanges);
     const kernels::Stopwatch watch(call.exchanges.front().wire.stats.add_seconds);
     write_sums(call, exec);
@@ -92,7 +92,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
            "what an earlier call left in a residual travels in it; make a call before the capture";
   }
   if (waits_for_sizes(*bucket, transport.size())) {
-    return cannot + "within the schedule " + bucket->schedule +
+    return cannot + "within the schedule " + bucket->words.schedule +
            " the host waits to learn how many elements of " + compressor.name() +
            " messages carry; it does not if all ranks know which travel, as with randomk or int8, "
            "nor in gather";

@@ -24,8 +24,8 @@ bool is_stream_ordered(const Bucket& bucket);
 bool waits_for_sizes(const Bucket& bucket, int ranks);
 
 /// Runs the parts through their schedules and writes their sums to the elements. If the status on
-/// a bucket with compressed parts is bad in the end, everything is put back and the elements become
-/// NaN. Exempt parameters in such a bucket get residuals, to put back into.
+/// a bucket with compressed parts is bad in the end, everything is restored and the elements become
+/// NaN. Exempt parameters in such a bucket get residuals, to restore into.
 void reduce_stream_ordered(const CallParts& call, kernels::CallStatus& status);
 
 /// Why a call of a bucket (null if its plan is not settled yet) cannot be captured into a CUDA

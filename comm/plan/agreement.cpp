@@ -31,8 +31,8 @@ std::uint64_t checksum_of(const Exec& exec, Header header) {
 
 /// How `other` differs from `mine`, or empty.
 std::string difference(const Header& mine, const Header& other) {
-  const auto text = [](std::string_view what, std::uint64_t there, std::uint64_t here) {
-    return std::string(what) + " (" + std::to_string(there) + " there, " + std::to_string(here) +
+  const auto text = [](std::string_view what, std::uint64_t theirs, std::uint64_t ours) {
+    return std::string(what) + " (" + std::to_string(theirs) + " there, " + std::to_string(ours) +
            " here)";
   };
   if (other.version != mine.version) return text("message version", other.version, mine.version);

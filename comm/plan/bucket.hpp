@@ -8,12 +8,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 #include <winnow/allreducer.hpp>
 #include <winnow/options.hpp>
 
 #include "comm/plan/planner.hpp"
+#include "comm/plan/segments.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
 #include "compress/compressor.hpp"
@@ -21,9 +21,6 @@
 #include "compress/precondition.hpp"
 
 namespace winnow::comm {
-
-/// The state of each parameter, by id.
-using ParameterStates = std::unordered_map<std::uint64_t, compress::ParameterState>;
 
 /// A part of a bucket and how it travels.
 struct BucketPart {
@@ -35,8 +32,24 @@ struct BucketPart {
 
 /// Who takes the elements of compressed parts as they are given, of 16 bits, too: nobody; any pass
 /// of error feedback, of elements of one type that no precondition changes; or, where it selects,
-/// of any. Nothing else reads them then but put-back, and the final sum is written over them.
+/// of any. Nothing else reads them then but restore, and the final sum is written over them.
 enum class AsGiven : std::uint8_t { nobody, pass, selection };
+
+/// A plan in words, for statistics and logs.
+struct PlanWords {
+  std::string schedule = {};  ///< of its parts, joined by '+'
+  std::string reason = {};
+  std::string_view note = {};  ///< ring_note of its dense part, included in the reason
+  std::string coding = {};     ///< of the first compressed part's messages
+};
+
+/// The predicted costs of a call.
+struct PlanCosts {
+  std::uint64_t wire_bytes = 0;        ///< that the busiest rank will send: Schedule::wire_bytes
+  std::uint64_t dense_wire_bytes = 0;  ///< that the dense schedule would send
+  double dense_seconds = 0;            ///< Stats::dense_seconds
+  std::optional<double> enough = {};   ///< Choice::enough
+};
 
 /// An AllReducer's record of a bucket: its parts, their schedules and the reasons.
 struct Bucket {
@@ -47,16 +60,10 @@ struct Bucket {
   const compress::Compressor* compressor = nullptr;  ///< of its messages; null if plain
   std::size_t compressed = 0;                        ///< number of compressed parts
   AsGiven as_given = AsGiven::nobody;
-  std::string schedule;  ///< of its parts, joined by '+'
-  std::string reason;
-  std::string_view note;             ///< ring_note of its dense part, included in the reason
-  std::string coding;                ///< of the first compressed part's messages
-  std::uint64_t wire_bytes = 0;      ///< bytes the busiest rank will send, by Schedule::wire_bytes
+  PlanWords words = {};
+  PlanCosts costs = {};
   std::size_t unit = sizeof(float);  ///< bytes of an element that travels dense
-  std::uint64_t dense_wire_bytes = 0;  ///< bytes the dense schedule would send
-  double dense_seconds = 0;            ///< Stats::dense_seconds of a call
   std::size_t number = 0;  ///< in the order of first calls; assigned by StatsBook::register_bucket
-  std::optional<double> enough = {};       ///< Choice::enough
   std::uint64_t ring = LinkModel::kNever;  ///< LinkModel::ring of its dense sums
 
   /// Whether exempt parameters travel beside compressed ones.
@@ -71,37 +78,8 @@ struct Bucket {
 /// The most positions of a part in device memory: kernels there count to 2^31.
 inline constexpr std::uint64_t kMostOnDevice = (std::uint64_t{1} << 31) - kernels::Partition::kUnit;
 
-/// The type's name in error messages.
-std::string_view name_of(ElementType type);
-
-/// Identifies a bucket by the ids, counts and element types of its segments, in order, and by the
-/// operation. A bucket with a wrong input gets another id, so no call has ever met it.
-std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op);
-
-/// The error in a bucket by itself, or empty. `plain`: it is no sum of gradients, and its
-/// parameters need not be known.
-std::string refuse(std::span<const Segment> segments, const ParameterStates& parameters,
-                   bool plain);
-
-/// compress::label_of it.
-std::string label_of(const Segment& segment);
-
-/// A bucket's first parameters, for error messages: "parameters 1 (500 float32), 2 (10 bf16)", or
-/// "parameters 'layer1.weight' (id 1, 500 float32)".
-std::string text_of(std::span<const Segment> segments);
-
-/// Describes a bucket for OwnWords, so that ranks can name the first difference: the operation,
-/// then as many parameters as fit in kMostWords, one a line.
-std::string lines_of(std::span<const Segment> segments, ReduceOp op, const Options& options);
-/// `refused`, why ranks cannot make a call together, and what this rank called; without that where
-/// there is no memory for it.
-std::string with_call_here(std::string refused, std::span<const Segment> segments);
-
 /// Why a whole bucket of `count` elements goes dense with any schedule, or empty.
 std::string dense_reason(std::uint64_t count, const Options& options);
-
-/// Why a bucket's memory lies in the wrong place, or empty.
-std::string refuse_memory(std::span<const Segment> segments, Place place);
 
 /// The source of residuals for buckets in `place`, by Options::residual_memory; null: the buckets'
 /// own memory.

@@ -95,9 +95,9 @@ std::string option_differences(std::span<const std::string_view> texts) {
   return result;
 }
 
-std::string first_difference(std::string_view there, std::string_view here) {
-  while (!there.empty() || !here.empty()) {
-    const std::string_view theirs = cut(there, '\n'), ours = cut(here, '\n');
+std::string first_difference(std::string_view their_lines, std::string_view our_lines) {
+  while (!their_lines.empty() || !our_lines.empty()) {
+    const std::string_view theirs = cut(their_lines, '\n'), ours = cut(our_lines, '\n');
     if (theirs == ours) continue;
     const auto text = [](std::string_view line) {
       return line.empty() ? std::string("no more parameters") : std::string(line);

@@ -20,6 +20,6 @@ std::string abridged_options(std::string_view options);
 std::string option_differences(std::span<const std::string_view> texts);
 
 /// The first line in which two texts differ: "X there and Y here". Empty if that is not in both.
-std::string first_difference(std::string_view there, std::string_view here);
+std::string first_difference(std::string_view their_lines, std::string_view our_lines);
 
 }  // namespace winnow::comm

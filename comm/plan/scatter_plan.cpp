@@ -85,10 +85,10 @@ Bucket plan_scatter(std::uint64_t id, const Segment& input, const Options& optio
   const auto ranks = static_cast<std::uint64_t>(world.ranks);
   const std::uint64_t shard = bucket.count / ranks;
   const CostShape whole{.ranks = world.ranks, .count = bucket.count, .topology = world.topology};
-  bucket.dense_wire_bytes = kDenseScatter.wire_bytes(whole);
+  bucket.costs.dense_wire_bytes = kDenseScatter.wire_bytes(whole);
   bucket.plan = Hash().add(id).value();
   if (bucket.count == 0) {
-    bucket.reason = "nothing to reduce";
+    bucket.words.reason = "nothing to reduce";
     return bucket;
   }
   const std::uint64_t most =
@@ -115,14 +115,14 @@ Bucket plan_scatter(std::uint64_t id, const Segment& input, const Options& optio
           "cut otherwise; take an id of its own");
   parameter.residual_memory = residual_memory(options, world.place);
 
-  bucket.reason = reason_for_dense(bucket.count, options, compressor);
-  const bool dense = !bucket.reason.empty();
+  bucket.words.reason = reason_for_dense(bucket.count, options, compressor);
+  const bool dense = !bucket.words.reason.empty();
   if (dense) {
     BucketPart& part = bucket.parts.emplace_back(part_of(input, parameter, 0, bucket.count));
     part.schedule = &kDenseScatter;
-    bucket.wire_bytes = bucket.dense_wire_bytes;
+    bucket.costs.wire_bytes = bucket.costs.dense_wire_bytes;
   } else {
-    bucket.reason = "each rank's shard is a message";
+    bucket.words.reason = "each rank's shard is a message";
     bucket.compressed = ranks;
     for (std::uint64_t rank = 0; rank < ranks; ++rank) {
       BucketPart& part = bucket.parts.emplace_back(part_of(input, parameter, rank * shard, shard));
@@ -130,12 +130,13 @@ Bucket plan_scatter(std::uint64_t id, const Segment& input, const Options& optio
       compress::share_out(part.part, compressor, 1, Part::kNobody);
     }
     const Part& part = bucket.parts.front().part;
-    bucket.wire_bytes = kScatter.wire_bytes(
+    bucket.costs.wire_bytes = kScatter.wire_bytes(
         {world.ranks, part.count, part.most_k, compressor.codings(), world.topology});
-    compress::name_codings(part.shapes.gradients.front(), compressor.codings(), bucket.coding);
+    compress::name_codings(part.shapes.gradients.front(), compressor.codings(),
+                           bucket.words.coding);
   }
   const Schedule& schedule = *bucket.parts.front().schedule;
-  bucket.schedule = schedule.name;
+  bucket.words.schedule = schedule.name;
   bucket.plan = Hash().add(id).add(schedule.name).add(bucket.parts.front().part.most_k).value();
   return bucket;
 }

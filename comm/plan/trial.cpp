@@ -19,8 +19,8 @@ constexpr std::string_view kTried = ", which is tried out";
 /// "gather", "dense", "dense by Winnow's ring"
 std::string_view name_of(const Bucket& plan) {
   constexpr std::string_view kComma = ", ";
-  return plan.compressed == 0 && !plan.note.empty() ? plan.note.substr(kComma.size())
-                                                    : std::string_view(plan.schedule);
+  return plan.compressed == 0 && !plan.words.note.empty() ? plan.words.note.substr(kComma.size())
+                                                          : std::string_view(plan.words.schedule);
 }
 
 /// The middle one, or the later of the two middle ones.
@@ -44,7 +44,7 @@ Trial::Trial(std::vector<Bucket> plans, int timed, double enough)
       timed_(static_cast<std::size_t>(timed)),
       enough_(enough),
       slow_(plans_.size()) {
-  for (Bucket& plan : plans_) plan.reason += kTried;
+  for (Bucket& plan : plans_) plan.words.reason += kTried;
   std::vector<std::size_t> all(enough_ > 0 ? 1 : plans_.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
   begin_leg(all);
@@ -100,7 +100,7 @@ std::string Trial::medians_text() const {
 }
 
 Bucket* Trial::keep(std::size_t plan, std::string reason) {
-  plans_[plan].reason = std::move(reason);
+  plans_[plan].words.reason = std::move(reason);
   return &plans_[plan];
 }
 
@@ -111,7 +111,7 @@ Bucket* Trial::compare(Transport& world, const Exec& exec, Deadline deadline) {
   end_leg(all);
   if (const double enough = std::exchange(enough_, 0); enough > 0) {
     if (median(slow_.front()) <= enough) {
-      std::string predicted = plans_.front().reason;
+      std::string predicted = plans_.front().words.reason;
       predicted.resize(predicted.size() - kTried.size());
       return keep(0, predicted + "; " + medians_text());
     }
@@ -130,7 +130,7 @@ Bucket* Trial::compare(Transport& world, const Exec& exec, Deadline deadline) {
     if (costs[way] <= kClose * costs[best]) close.push_back(way);
   }
   if (close.size() == 1 || ++rounds_ == kRounds) {
-    return keep(best, medians_text() + std::string(plans_[best].note));
+    return keep(best, medians_text() + std::string(plans_[best].words.note));
   }
   // To and fro: a drift of the machine's speed hits all plans alike.
   if (rounds_ % 2 == 1) std::ranges::reverse(close);

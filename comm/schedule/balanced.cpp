@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "comm/schedule/pass_bytes.hpp"
@@ -21,12 +22,11 @@ class Balanced {
  public:
   explicit Balanced(Exchange& exchange)
       : exchange_(exchange),
-        workspace_(*exchange.exec.workspace),
         part_(exchange.part),
-        ranks_(static_cast<std::size_t>(exchange.wire.world.size())),
-        self_(static_cast<std::size_t>(exchange.wire.world.rank())) {
+        ranks_(static_cast<std::size_t>(exchange.wire.ranks)),
+        self_(static_cast<std::size_t>(exchange.wire.rank)) {
     std::tie(received_, incoming_, views_) =
-        workspace_.take<std::uint64_t, compress::ReceivedMessage, MessageView>(ranks_);
+        workspace().take<std::uint64_t, compress::ReceivedMessage, MessageView>(ranks_);
     const auto most_bytes = [this](std::uint32_t owner) {
       return part_.shapes.gradients[owner].bytes();
     };
@@ -53,23 +53,24 @@ class Balanced {
   /// Takes the counts that have arrived, and cuts receive buffers to them.
   void take_counts(const Counts& counts) {
     std::ranges::copy(counts.own<std::uint32_t>(0), chosen().begin.begin());
-    std::tie(counts_, shapes_) = workspace_.take<std::uint64_t, compress::Shape>(ranks_);
+    const auto [k, shapes] = workspace().take<std::uint64_t, compress::Shape>(ranks_);
     for (std::size_t step = 1; step < ranks_; ++step) {
       const std::size_t from = (self_ + ranks_ - step) % ranks_;
-      counts_[from] = counts.theirs()[step - 1];
-      shapes_[from] = compress::shape_of(part_.partition.local_count(self()), counts_[from],
-                                         exchange_.compressor.codings());
-      contributions_[from] = contributions_[from].first(shapes_[from].bytes());
+      k[from] = counts.theirs()[step - 1];
+      shapes[from] = compress::shape_of(part_.partition.local_count(self()), k[from],
+                                        exchange_.compressor.codings());
+      contributions_[from] = contributions_[from].first(shapes[from].bytes());
     }
+    counted_ = {k, shapes};
   }
 
   /// Encodes what this rank keeps of each owner's positions.
   void encode() {
     const Header::Kind kind = Header::Kind::contribution;
-    if (counts_.empty()) {
-      encode_gradient(exchange_, kind, own_);
-    } else {
+    if (counted_) {
       encode_chosen(exchange_, kind, own_);
+    } else {
+      encode_gradient(exchange_, kind, own_);
     }
     poisoned_ = (exchange_.header.flags & Header::kPoison) != 0;
   }
@@ -113,14 +114,22 @@ class Balanced {
   }
 
  private:
+  /// The number of elements and the shape of each sender's contribution.
+  struct Counted {
+    std::span<const std::uint64_t> k;
+    std::span<const compress::Shape> shapes;
+  };
+
+  Workspace& workspace() const { return *exchange_.exec.workspace; }
   std::uint32_t self() const { return static_cast<std::uint32_t>(self_); }
   const compress::Chosen& chosen() const { return std::get<Selected>(exchange_.undo).chosen; }
 
   /// The expected contribution of a sender. `most`: its header, with the most elements that it may
   /// have.
   compress::Expected expect(const Header& most, std::size_t sender) const {
-    if (!counts_.empty())
-      return compress::Expected::exactly(most, counts_[sender], shapes_[sender]);
+    if (counted_) {
+      return compress::Expected::exactly(most, counted_->k[sender], counted_->shapes[sender]);
+    }
     if (has_open_size(exchange_, most.kind)) return compress::Expected::at_most(most);
     return {most, part_.shapes.gradients[self()]};
   }
@@ -168,7 +177,6 @@ class Balanced {
   }
 
   Exchange& exchange_;
-  Workspace& workspace_;
   const compress::Part& part_;
   std::size_t ranks_, self_;
   std::span<std::uint64_t> received_;
@@ -176,10 +184,8 @@ class Balanced {
   std::span<MessageView> views_;
   std::span<std::span<std::byte>> own_;                   // messages by owner
   std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender
-  // The number of elements and the shape of each sender's contribution, if counts were exchanged.
-  std::span<std::uint64_t> counts_;
-  std::span<compress::Shape> shapes_;
-  bool poisoned_ = false;  // by the headers that came
+  std::optional<Counted> counted_;                        // if counts were exchanged
+  bool poisoned_ = false;                                 // by the headers that came
 };
 
 /// 2 (P - 1) messages, of k / P elements and of sums_k / P; as P grows, the bytes stay (P - 1) / P

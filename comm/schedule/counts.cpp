@@ -39,7 +39,7 @@ void Counts::receive(int peer, std::uint64_t most) {
 }
 
 void Counts::take_own(std::span<const std::byte> word, std::uint64_t most) {
-  expected_[receipts_] = {.peer = exchange_.wire.world.rank(), .most = most};
+  expected_[receipts_] = {.peer = exchange_.wire.rank, .most = most};
   kernels::copy(exchange_.exec, std::as_writable_bytes(words_.subspan(receipts_++, 1)), word);
 }
 
@@ -77,7 +77,7 @@ std::uint64_t Counts::read(const Receipt& receipt, std::uint64_t word) const {
     return "rank " + std::to_string(exchange_.wire.name_of(static_cast<std::size_t>(rank)));
   };
   throw CommError(name(receipt.peer) + " says that " + what + " follow for " +
-                  name(exchange_.wire.world.rank()) + ", where " + std::to_string(receipt.most) +
+                  name(exchange_.wire.rank) + ", where " + std::to_string(receipt.most) +
                   " are the most");
 }
 

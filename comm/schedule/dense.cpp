@@ -123,7 +123,7 @@ Rounds run(Exchange& exchange) {
   }
   exchange.result.outcome = WholeSum{.sum = all, .in_place = !packed};
   exchange.wire.stats.kept += part.count;
-  const int ranks = exchange.wire.world.size(), rank = exchange.wire.world.rank();
+  const int ranks = exchange.wire.ranks, rank = exchange.wire.rank;
   const int receivers = in_one_step({ranks, part.count}) ? ranks - 1 : 1;
   const std::uint64_t bytes = wire_bytes({ranks, part.count});
   for (int distance = 1; distance <= receivers; ++distance) {
@@ -150,8 +150,7 @@ void write(Exchange& exchange, const Exec& exec) {
       if (!learns && has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
     }
   });
-  const kernels::RestKeeper keeper =
-      keeper_among(exchange.wire.world, exchange.part, kDense, exchange.scaling.averaged);
+  const kernels::RestKeeper keeper = keeper_of(exchange, kDense);
   if (!learns) {
     kernels::together(exec, [&] {
       for (const Piece& piece : exchange.part.pieces) {

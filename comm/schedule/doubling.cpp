@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <variant>
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
@@ -20,6 +21,7 @@ namespace {
 using compress::Expected;
 using compress::Header;
 using compress::MessageView;
+using compress::Union;
 using kernels::Stopwatch;
 
 /// Who exchanges with whom. A power of two of places; the first `guests` of them seat two ranks.
@@ -90,8 +92,8 @@ class Doubling {
       : exchange_(exchange),
         compressor_(exchange.compressor),
         workspace_(*exchange.exec.workspace),
-        places_(exchange.wire.world.size()),
-        self_(exchange.wire.world.rank()),
+        places_(exchange.wire.ranks),
+        self_(exchange.wire.rank),
         sends_sum_(places_.is_host(self_) || exchange.course.one_outcome),
         counts_(comm::needs_counts(exchange, Header::Kind::partial)) {}
 
@@ -109,13 +111,15 @@ class Doubling {
     own[0] = take_buffer_for(1);
     encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
-    const auto decoded = std::get<Encoded>(exchange_.undo).decoded;
-    sum_ = decoded.empty() ? compressor_.decode(exchange_.exec, own[0],
-                                                compressor_.expect(exchange_.header, longest(1)),
-                                                name_of(self_))
-                           : decoded[0];
+    const auto* const decoded = std::get_if<Decoded>(&exchange_.undo);
+    const MessageView sum =
+        decoded != nullptr
+            ? decoded->messages.front()
+            : compressor_.decode(exchange_.exec, own[0],
+                                 compressor_.expect(exchange_.header, longest(1)), name_of(self_));
+    sum_ = sum;
     ranks_in_sum_ = 1;
-    name_codings(exchange_, sum_.header);
+    name_codings(exchange_, sum.header);
   }
 
   /// Whether a round begins with an exchange of how many elements sums have.
@@ -126,8 +130,8 @@ class Doubling {
   Counts count(const Round& round) {
     Counts counts(exchange_, "elements", 1);
     if (round.sends && has_open_size(ranks_in_sum_)) {
-      const auto size = union_.size == nullptr ? counts.word_of(sum_.header.k)
-                                               : std::as_bytes(std::span(union_.size, 1));
+      const auto* const both = std::get_if<Union>(&sum_);
+      const auto size = both != nullptr ? both->size_word() : counts.word_of(sum().header.k);
       counts.send(size, round.peer);
       counts.bring(size);
     }
@@ -138,7 +142,7 @@ class Doubling {
   }
   /// Takes the counts that have arrived: finalizes this rank's union and expects the peer's.
   void take_counts(const Round& round, const Counts& counts) {
-    if (round.sends && union_.size != nullptr) {
+    if (round.sends && std::holds_alternative<Union>(sum_)) {
       const Stopwatch watch(exchange_.wire.stats.add_seconds);
       finalize(counts.own<std::uint64_t>(0).front());
     }
@@ -157,28 +161,32 @@ class Doubling {
     if (round.receives == 0) return;
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     const MessageView other = decode();
-    if (round.receives == exchange_.wire.world.size()) {
+    if (round.receives == exchange_.wire.ranks) {
       sum_ = other;
       return;
     }
     const bool is_lower = round.peer < self_;
-    const MessageView &first = is_lower ? other : sum_, &second = is_lower ? sum_ : other;
+    const MessageView &first = is_lower ? other : sum(), &second = is_lower ? sum() : other;
     ranks_in_sum_ += round.receives;
-    if (ranks_in_sum_ == exchange_.wire.world.size() && !sends_sum_) {
+    if (ranks_in_sum_ == exchange_.wire.ranks && !sends_sum_) {
       end_with(first, second);
       return;
     }
-    union_ = compressor_.merge(exchange_.exec, header_of(ranks_in_sum_), first, second,
-                               exchange_.course.status);
-    sum_ = union_.sum;
-    const bool waits = !counts_ && union_.size != nullptr;
-    if (waits) finalize(kernels::read(exchange_.exec, union_.size));
+    sum_ = compressor_.merge(exchange_.exec, header_of(ranks_in_sum_), first, second,
+                             exchange_.course.status);
+    const auto* const both = std::get_if<Union>(&sum_);
+    if (!counts_ && both != nullptr) finalize(kernels::read(exchange_.exec, both->size));
   }
 
   /// Ends with the sum, or the union that it will be, unless it ended with the last two before.
   void finish() {
-    if (std::holds_alternative<Unfinished>(exchange_.result.outcome)) end_with(sum_);
-    std::get<Terms>(exchange_.result.outcome).merged = union_;
+    if (!std::holds_alternative<Unfinished>(exchange_.result.outcome)) return;
+    if (const auto* const both = std::get_if<Union>(&sum_)) {
+      exchange_.result.outcome = *both;
+      note_poison(both->header);
+    } else {
+      end_with(sum());
+    }
   }
 
  private:
@@ -194,10 +202,14 @@ class Doubling {
     const auto outcome = workspace_.take<MessageView>(sizeof...(messages));
     std::ranges::copy(std::array{messages...}, outcome.begin());
     exchange_.result.outcome = Terms{outcome};
-    for (const MessageView& message : outcome) {
-      exchange_.result.poisoned |= (message.header.flags & Header::kPoison) != 0;
-    }
+    for (const MessageView& message : outcome) note_poison(message.header);
   }
+  void note_poison(const Header& header) {
+    exchange_.result.poisoned |= (header.flags & Header::kPoison) != 0;
+  }
+
+  /// The sum so far, which is no Union.
+  MessageView& sum() { return std::get<MessageView>(sum_); }
 
   int name_of(int rank) const { return exchange_.wire.name_of(static_cast<std::size_t>(rank)); }
   /// Whether the gradient decides the size of the message with the sum of `ranks` ranks.
@@ -206,13 +218,13 @@ class Doubling {
   }
 
   void send(int peer) {
-    if (sum_.bytes.empty()) {
+    if (!sum().is_packed()) {
       const Stopwatch watch(exchange_.wire.stats.encode_seconds);
-      compressor_.pack(exchange_.exec, sum_, take_buffer_for(ranks_in_sum_),
+      compressor_.pack(exchange_.exec, sum(), take_buffer_for(ranks_in_sum_),
                        exchange_.course.status);
     }
     const Stopwatch watch(exchange_.wire.stats.exchange_seconds);
-    comm::send(exchange_, sum_.bytes, peer);
+    comm::send(exchange_, sum().bytes, peer);
   }
 
   void receive(int peer, int ranks) {
@@ -225,8 +237,7 @@ class Doubling {
   }
 
   void finalize(std::uint64_t k) {
-    sum_ = compressor_.finalize(exchange_.exec, union_, k, exchange_.course.status);
-    union_.size = nullptr;
+    sum_ = compressor_.finalize(exchange_.exec, std::get<Union>(sum_), k, exchange_.course.status);
   }
 
   /// Header of the sum of `ranks` ranks; k is the most that it may carry.
@@ -261,8 +272,7 @@ class Doubling {
   int self_;
   bool sends_sum_;  ///< the sum of all is to be one message
   bool counts_;     ///< ranks exchange how long sums are before they send them
-  MessageView sum_ = {};
-  compress::Union union_ = {};  ///< what the sum will be when its length is known
+  compress::Merged sum_ = {};
   int ranks_in_sum_ = 0;
   Expected expected_ = Header();  ///< the next sum that comes
   Receipt receipt_{.buffer = {}, .expected = Header(), .peer = 0};

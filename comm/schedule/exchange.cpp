@@ -81,7 +81,11 @@ compress::EncodeResult result_of(const Exchange& exchange,
 }
 
 void keep_messages(Exchange& exchange, const compress::EncodeResult& out) {
-  exchange.undo = Encoded{.messages = out.messages, .decoded = out.decoded};
+  if (out.decoded.empty()) {
+    exchange.undo = Encoded{out.messages};
+  } else {
+    exchange.undo = Decoded{out.decoded};
+  }
   exchange.owned = out.owned;
 }
 
@@ -119,8 +123,8 @@ namespace {
 /// Calls each(to, from) with the peers of a rank, in the order of its messages.
 template <class Each>
 void for_each_peer(const Exchange& exchange, const Each& each) {
-  const auto ranks = static_cast<std::size_t>(exchange.wire.world.size());
-  const auto self = static_cast<std::size_t>(exchange.wire.world.rank());
+  const auto ranks = static_cast<std::size_t>(exchange.wire.ranks);
+  const auto self = static_cast<std::size_t>(exchange.wire.rank);
   for (std::size_t step = 1; step < ranks; ++step) {
     each((self + step) % ranks, (self + ranks - step) % ranks);
   }
@@ -129,7 +133,7 @@ void for_each_peer(const Exchange& exchange, const Each& each) {
 /// A list of messages that are all messages[self].
 Messages one_for_all(const Exchange& exchange, Messages messages) {
   const auto out = exchange.exec.workspace->take<std::span<std::byte>>(messages.size());
-  std::ranges::fill(out, messages[static_cast<std::size_t>(exchange.wire.world.rank())]);
+  std::ranges::fill(out, messages[static_cast<std::size_t>(exchange.wire.rank)]);
   return out;
 }
 
@@ -138,7 +142,7 @@ Messages one_for_all(const Exchange& exchange, Messages messages) {
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
                         std::span<std::uint64_t> received) {
   const Stopwatch watch(exchange.wire.stats.exchange_seconds);
-  const auto self = static_cast<std::size_t>(exchange.wire.world.rank());
+  const auto self = static_cast<std::size_t>(exchange.wire.rank);
   received[self] = in[self].size();
   for_each_peer(exchange, [&](std::size_t to, std::size_t from) {
     send(exchange, out[to], static_cast<int>(to));
@@ -170,7 +174,7 @@ void cut_to(const Exchange& exchange, const Counts& bytes, std::span<std::span<s
 }
 
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
-  const auto ranks = static_cast<std::size_t>(exchange.wire.world.size());
+  const auto ranks = static_cast<std::size_t>(exchange.wire.ranks);
   const std::size_t step = Buffers::room(message_bytes);
   const std::span<std::byte> memory = take_buffer(exchange, ranks * step);
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
@@ -182,11 +186,11 @@ Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
 
 void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received) {
   const Stopwatch watch(exchange.wire.stats.exchange_seconds);
-  Transport& world = exchange.wire.world;
-  for (int peer = 0; peer < world.size(); ++peer) {
-    if (peer != world.rank()) count_sent(exchange, peer, slots.message_bytes);
+  const Wire& wire = exchange.wire;
+  for (int peer = 0; peer < wire.ranks; ++peer) {
+    if (peer != wire.rank) count_sent(exchange, peer, slots.message_bytes);
   }
-  world.enqueue_all_gather(slots.memory, slots.message_bytes, received);
+  wire.world.enqueue_all_gather(slots.memory, slots.message_bytes, received);
 }
 
 }  // namespace winnow::comm

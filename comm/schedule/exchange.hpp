@@ -24,13 +24,14 @@ struct Shards;
 /// The ranks of an exchange, and how long it may take.
 struct Wire {
   Transport& world;
+  int rank = world.rank(), ranks = world.size();  ///< in `world`
   Deadline deadline;
   Stats& stats;                     ///< of the call; schedules add their times and bytes
   std::span<const int> names = {};  ///< of the ranks of `world`, in errors; empty: their numbers
 
   /// The number by which errors name a rank of `world`.
-  int name_of(std::size_t rank) const {
-    return names.empty() ? static_cast<int>(rank) : names[rank];
+  int name_of(std::size_t peer) const {
+    return names.empty() ? static_cast<int>(peer) : names[peer];
   }
 };
 
@@ -84,12 +85,16 @@ struct Accumulated {
 struct Selected {
   compress::Chosen chosen;
 };
-/// Messages by owner, perhaps also decoded. Positions of this rank are in Exchange::owned.
+/// Messages by owner. Positions of this rank are in Exchange::owned.
 struct Encoded {
   std::span<const std::span<std::byte>> messages;
-  std::span<const compress::MessageView> decoded;
 };
-using Undo = std::variant<Untouched, ResidualsChanged, Overwritten, Accumulated, Selected, Encoded>;
+/// The same messages, decoded.
+struct Decoded {
+  std::span<const compress::MessageView> messages;
+};
+using Undo =
+    std::variant<Untouched, ResidualsChanged, Overwritten, Accumulated, Selected, Encoded, Decoded>;
 
 // The results of schedules.
 
@@ -97,7 +102,6 @@ struct Unfinished {};
 /// Messages to add to the elements, in order.
 struct Terms {
   std::span<const compress::MessageView> messages;
-  compress::Union merged = {};  ///< if its `size` is set: what the one message is, once finalized
 };
 /// Messages by owner.
 struct OwnerSums {
@@ -108,7 +112,8 @@ struct WholeSum {
   std::span<float> sum;
   bool in_place = false;  ///< `sum` is the elements
 };
-using Outcome = std::variant<Unfinished, Terms, OwnerSums, WholeSum>;
+/// Also the Union that the one message of Terms will be, once finalized: of an inner schedule.
+using Outcome = std::variant<Unfinished, Terms, compress::Union, OwnerSums, WholeSum>;
 
 struct Result {
   Outcome outcome = {};
@@ -176,7 +181,7 @@ using Buffers = kernels::Arrays<std::byte>;
 /// A buffer of bytes(rank) bytes for each rank.
 template <class Bytes>
 std::span<std::span<std::byte>> take_buffers(const Exchange& exchange, const Bytes& bytes) {
-  const auto ranks = static_cast<std::uint32_t>(exchange.wire.world.size());
+  const auto ranks = static_cast<std::uint32_t>(exchange.wire.ranks);
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
   std::size_t room = 0;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) room += Buffers::room(bytes(rank));
@@ -194,7 +199,7 @@ struct Slots {
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes);
 
 /// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
-/// Encoded, in a stream-ordered call also decoded.
+/// Encoded, in a stream-ordered call Decoded.
 void encode_gradient(Exchange& exchange, compress::Header::Kind kind,
                      std::span<std::span<std::byte>> messages);
 /// Encode a gradient in two halves: Compressor::choose, which leaves Selected, and encode_chosen.

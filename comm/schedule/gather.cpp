@@ -48,8 +48,8 @@ Rounds run(Exchange& exchange) {
   Transport& world = exchange.wire.world;
   Workspace& workspace = *exchange.exec.workspace;
   const compress::Part& part = exchange.part;
-  const auto ranks = static_cast<std::size_t>(world.size());
-  const auto self = static_cast<std::size_t>(world.rank());
+  const auto ranks = static_cast<std::size_t>(exchange.wire.ranks);
+  const auto self = static_cast<std::size_t>(exchange.wire.rank);
   const compress::Shape& shape = part.shapes.gradients.front();
   const Slots slots = take_slots(exchange, shape.bytes());
   const auto messages = slots.messages;
@@ -76,14 +76,14 @@ Rounds run(Exchange& exchange) {
                         exchange.wire.name_of(sender)};
   }
   if (stream_ordered) {
-    views[self] = std::get<Encoded>(exchange.undo).decoded.front();
+    views[self] = std::get<Decoded>(exchange.undo).messages.front();
     decode_others(exchange, incoming, self, views);
   } else {
     const std::uint16_t flags = exchange.compressor.decode_all(exchange.exec, incoming, views);
     exchange.result.poisoned |= (flags & Header::kPoison) != 0;
   }
   exchange.result.outcome = Terms{views};
-  std::get<Encoded>(exchange.undo).decoded = views.subspan(self, 1);
+  exchange.undo = Decoded{views.subspan(self, 1)};
   name_codings(exchange, views[self].header);
 }
 

@@ -22,7 +22,7 @@ struct NodePart {
         shards(part.levels.shards->of_rail),
         inner(*part.levels.shards->inner),
         locals(rails.locals()),
-        self(part.wire.world.rank()) {}
+        self(part.wire.rank) {}
 
   /// Whether this rank serves the rail.
   bool serves(std::size_t rail) const { return rails.transport(rail) != nullptr; }

@@ -37,11 +37,11 @@ Counts NodeShare::count() {
         counts.receive(node_.rails.server(rail), most);
         continue;
       }
-      const MessageView& outcome = messages_of(inner_[rail])[sender];
-      const std::uint64_t* const size = size_of_union(rail);
-      const auto word = size != nullptr
-                            ? std::as_bytes(std::span(size, 1))
-                            : counts.word_of(is_sum ? outcome.header.k : outcome.bytes.size());
+      const auto word = [&] {
+        if (const auto* const both = union_of(rail)) return both->size_word();
+        const MessageView& outcome = messages_of(inner_[rail])[sender];
+        return counts.word_of(is_sum ? outcome.header.k : outcome.bytes.size());
+      }();
       counts.take_own(word, most);
       for (const int local : node_.locals) {
         if (local != node_.self) counts.send(word, local);
@@ -55,12 +55,12 @@ void NodeShare::take_counts(const Counts& counts) {
   counts_ = counts.theirs();
   const Stopwatch watch(exchange_.wire.stats.add_seconds);
   for (std::size_t rail = 0; rail < node_.shards.size(); ++rail) {
-    if (!node_.serves(rail) || size_of_union(rail) == nullptr) continue;
-    Terms& terms = std::get<Terms>(inner_[rail].result.outcome);
+    const compress::Union* const both = node_.serves(rail) ? union_of(rail) : nullptr;
+    if (both == nullptr) continue;
     const auto sum = workspace().take<MessageView>(1);
-    sum[0] = exchange_.compressor.finalize(exchange_.exec, terms.merged, count_of(rail, 0),
-                                           exchange_.course.status);
-    terms.messages = sum;
+    sum[0] = exchange_.compressor.finalize(
+        exchange_.exec, *both, counts.theirs()[place_of(rail, 0)], exchange_.course.status);
+    inner_[rail].result.outcome = Terms{sum};
   }
 }
 
@@ -157,27 +157,25 @@ const compress::Shape& NodeShare::shape_of_outcome(std::size_t rail, std::uint32
 Expected NodeShare::expected(std::size_t rail, std::uint32_t sender) const {
   const Header header = header_of_outcome(rail, sender);
   if (!has_open_size(exchange_, header.kind)) return {header, shape_of_outcome(rail, sender)};
-  if (counts_.empty() || header.kind != Header::Kind::partial) return Expected::at_most(header);
-  return expect_counted(exchange_, header, count_of(rail, sender));
+  if (!counts_ || header.kind != Header::Kind::partial) return Expected::at_most(header);
+  return expect_counted(exchange_, header, (*counts_)[place_of(rail, sender)]);
 }
 
 /// The size of that message in bytes; the largest possible size if it is not known.
 std::size_t NodeShare::bytes_of_outcome(std::size_t rail, std::uint32_t sender) const {
   const Expected message = expected(rail, sender);
   if (message.shape) return message.shape->bytes();
-  return counts_.empty() ? shape_of_outcome(rail, sender).bytes() : count_of(rail, sender);
+  return counts_ ? (*counts_)[place_of(rail, sender)] : shape_of_outcome(rail, sender).bytes();
 }
 
-/// How many elements the union has that a rail ended with, which only the device knows yet; or
-/// null.
-const std::uint64_t* NodeShare::size_of_union(std::size_t rail) const {
-  const Terms* const terms = std::get_if<Terms>(&inner_[rail].result.outcome);
-  return terms != nullptr ? terms->merged.size : nullptr;
+/// The union that a rail ended with, or null.
+const compress::Union* NodeShare::union_of(std::size_t rail) const {
+  return std::get_if<compress::Union>(&inner_[rail].result.outcome);
 }
 
-/// The count that the server has sent for that message.
-std::uint64_t NodeShare::count_of(std::size_t rail, std::uint32_t sender) const {
-  return counts_[rail * outcomes() + sender];
+/// The place of that message among counts.
+std::size_t NodeShare::place_of(std::size_t rail, std::uint32_t sender) const {
+  return rail * outcomes() + sender;
 }
 
 void NodeShare::send_to_node(std::span<const std::byte> message) {
@@ -191,7 +189,7 @@ void NodeShare::pack(std::size_t rail) const {
   const Stopwatch watch(exchange_.wire.stats.encode_seconds);
   for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
     MessageView& view = messages_[rail][sender];
-    if (!view.bytes.empty()) continue;
+    if (view.is_packed()) continue;
     const bool is_union = view.header.kind == Header::Kind::partial;  // of sound messages alone
     if (exchange_.course.status != nullptr && !view.term.index.empty() && !is_union) {
       compress::bound_index(exchange_.exec, view, *exchange_.course.status);

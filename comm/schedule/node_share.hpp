@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "comm/schedule/counts.hpp"
@@ -39,8 +40,8 @@ class NodeShare {
   const compress::Shape& shape_of_outcome(std::size_t rail, std::uint32_t sender) const;
   compress::Expected expected(std::size_t rail, std::uint32_t sender) const;
   std::size_t bytes_of_outcome(std::size_t rail, std::uint32_t sender) const;
-  const std::uint64_t* size_of_union(std::size_t rail) const;
-  std::uint64_t count_of(std::size_t rail, std::uint32_t sender) const;
+  const compress::Union* union_of(std::size_t rail) const;
+  std::size_t place_of(std::size_t rail, std::uint32_t sender) const;
   std::span<std::byte> take_outcome_buffer(std::size_t rail, std::uint32_t sender) const;
   void count_turn(std::size_t rail) const;
   void pack(std::size_t rail) const;
@@ -53,7 +54,8 @@ class NodeShare {
   std::span<Exchange> inner_;
   std::span<std::span<compress::MessageView>> messages_;
   std::span<std::span<std::uint64_t>> received_;  // their bytes
-  std::span<const std::uint64_t> counts_;  // of outcomes, by rail, then by sender; if exchanged
+  // If they were exchanged, those of outcomes, by rail, then by sender:
+  std::optional<std::span<const std::uint64_t>> counts_;
 };
 
 }  // namespace winnow::comm

@@ -133,8 +133,9 @@ void NodeSum::send_gradient(int server) {
   for (std::size_t rail = 0; rail < node_.shards.size(); ++rail) {
     if (node_.rails.server(rail) != server) continue;
     const auto header = take_header();
-    (void)compress::seal(exchange_.exec, header_of_gradient(rail), compress::header_alone(), {},
-                         header, exchange_.compressor.codings(), {}, exchange_.course.status);
+    (void)compress::finish_message(exchange_.exec, header_of_gradient(rail),
+                                   compress::header_alone(), {}, header,
+                                   exchange_.compressor.codings(), {}, exchange_.course.status);
     send(exchange_, header, server);
     for (std::size_t i = 0; i < node_.shards[rail].places.size(); ++i) {
       send(exchange_, std::as_bytes(outgoing(node_.shards[rail], i)), server);

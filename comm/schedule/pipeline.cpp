@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <variant>
 
 #include "comm/schedule/rounds.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -50,7 +51,7 @@ compress::Outcome outcome_of(const Exchange& exchange) {
   return {.messages = messages_of(exchange),
           .partitioned = std::holds_alternative<OwnerSums>(exchange.result.outcome),
           .factor = exchange.scaling.factor,
-          .fed = true,
+          .after_encode = true,
           .elements = exchange.owned.elements,
           .status = exchange.course.status};
 }
@@ -67,8 +68,9 @@ bool write_outcome(Exchange& exchange) {
 
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
                bool (*write)(Exchange&)) {
-  if (!schedules.empty() && schedules.front()->run_together != nullptr) {
-    Rounds rounds = schedules.front()->run_together(exchanges);
+  if (schedules.empty()) return true;
+  if (const auto* const run = std::get_if<RunTogether>(&schedules.front()->run)) {
+    Rounds rounds = (*run)(exchanges);
     while (rounds.resume()) await(rounds, exchanges.front());
     return std::ranges::none_of(exchanges,
                                 [](const Exchange& exchange) { return exchange.result.poisoned; });
@@ -84,13 +86,13 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     }
   };
   const auto depth_of = [&](std::size_t part) {
-    const int ranks = exchanges[part].wire.world.size();
+    const int ranks = exchanges[part].wire.ranks;
     return goes_alone(*schedules[part], exchanges[part], ranks) ? 1 : kDepth;
   };
   for (std::size_t next = 0;;) {
     if (next < exchanges.size() && !under_way.full(depth_of(next))) {
       Exchange& exchange = exchanges[next];
-      go_on({&exchange, schedules[next]->run(exchange)});
+      go_on({&exchange, schedules[next]->run_part(exchange)});
       ++next;
       continue;
     }

@@ -15,7 +15,7 @@ compress::Outcome outcome_of(const Exchange& exchange);
 /// WholeSum is left to Schedule::write.
 bool write_outcome(Exchange& exchange);
 
-/// Runs part i through schedules[i], with `write` at its end; those of one Schedule::run_together
+/// Runs part i through schedules[i], with `write` at its end; those of one RunTogether
 /// together, without. A few parts are under way at once:
 /// while one part's messages travel, another is encoded or added. All ranks enqueue in the same
 /// order, and enqueue all parts whatever they find, since a rank on a device may not look

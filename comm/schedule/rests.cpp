@@ -12,12 +12,11 @@ namespace winnow::comm {
 
 using compress::Piece;
 
-kernels::RestKeeper keeper_among(const Transport& ranks, const compress::Part& part,
+kernels::RestKeeper keeper_among(int rank, int ranks, const compress::Part& part,
                                  const Schedule& schedule, float averaged) {
-  const auto count = static_cast<std::uint32_t>(ranks.size());
-  if (schedule.own_support) return {.by = averaged / static_cast<float>(count)};
-  return {.partition = {count, part.count},
-          .owner = static_cast<std::uint32_t>(ranks.rank()),
+  if (schedule.own_support) return {.by = averaged / static_cast<float>(ranks)};
+  return {.partition = {static_cast<std::uint32_t>(ranks), part.count},
+          .owner = static_cast<std::uint32_t>(rank),
           .by = averaged};
 }
 
@@ -38,8 +37,7 @@ void keep_rest(const Exec& exec, const Stretch& stretch, std::uint32_t* too_larg
 void keep_rests(const Schedule& schedule, const Exchange& exchange, const Exec& exec,
                 bool reserve) {
   const std::span<const Piece> pieces = exchange.part.pieces;
-  const kernels::RestKeeper keeper =
-      keeper_among(exchange.wire.world, exchange.part, schedule, exchange.scaling.averaged);
+  const kernels::RestKeeper keeper = keeper_of(exchange, schedule);
   kernels::CallStatus* const status = exchange.course.status;
   const bool has_halves = std::ranges::any_of(
       pieces, [](const Piece& piece) { return piece.elements.type() != ElementType::float32; });

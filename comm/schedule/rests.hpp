@@ -16,13 +16,18 @@ namespace winnow::comm {
 // Rests: the part of finite sums that elements of 16 bits cannot hold. All ranks deliver the
 // largest finite element, and the rest waits in residuals for a later call. One rank keeps it, the
 // owner of the position by kernels::Partition: so it competes for k once. Where all ranks send
-// values at one support, which they pick in turn, each keeps an equal share, for each has to see
+// values at one support, which they choose in turn, each keeps an equal share, for each has to see
 // it. Residuals grow by it behind all else that the call leaves there.
 
-/// The keepers among the ranks of a transport that end a part with the same sums by `schedule`.
-/// `averaged`: Scaling::averaged.
-kernels::RestKeeper keeper_among(const Transport& ranks, const compress::Part& part,
+/// The keepers among `ranks` ranks, of whom this is `rank`, that end a part with the same sums by
+/// `schedule`. `averaged`: Scaling::averaged.
+kernels::RestKeeper keeper_among(int rank, int ranks, const compress::Part& part,
                                  const Schedule& schedule, float averaged);
+/// The keepers among the ranks of an exchange of one level.
+inline kernels::RestKeeper keeper_of(const Exchange& exchange, const Schedule& schedule) {
+  return keeper_among(exchange.wire.rank, exchange.wire.ranks, exchange.part, schedule,
+                      exchange.scaling.averaged);
+}
 
 /// Sums that will be rounded, in a float32 stand-in of the caller's elements.
 struct Stretch {

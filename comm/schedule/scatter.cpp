@@ -94,7 +94,7 @@ std::span<MessageView> decode(std::span<Exchange> shards, std::size_t self,
   own.result.poisoned = (flags & Header::kPoison) != 0;
   const auto decoded = views.subspan(ranks - 1);
   for (std::size_t shard = 0, next = 0; shard < ranks; ++shard) {
-    if (shard != self) std::get<Encoded>(shards[shard].undo).decoded = decoded.subspan(next++, 1);
+    if (shard != self) shards[shard].undo = Decoded{decoded.subspan(next++, 1)};
   }
   if (!decoded.empty()) name_codings(own, decoded.front().header);
   return views.first(ranks - 1);
@@ -104,7 +104,7 @@ std::span<MessageView> decode(std::span<Exchange> shards, std::size_t self,
 /// goes into the result.
 void add(Exchange& own, std::span<const MessageView> views, std::span<float> acc,
          std::span<float> sum) {
-  const auto self = static_cast<std::size_t>(own.wire.world.rank());
+  const auto self = static_cast<std::size_t>(own.wire.rank);
   const auto terms = own.exec.workspace->take<kernels::Term>(views.size() + 1);
   for (std::size_t rank = 0, next = 0; rank < terms.size(); ++rank) {
     terms[rank] = rank == self ? kernels::Term{.value = acc} : views[next++].term;
@@ -130,7 +130,7 @@ void add(Exchange& own, std::span<const MessageView> views, std::span<float> acc
 /// WholeSum of the own shard. Its result is poisoned if anything that this rank has seen is not
 /// finite: gradients, messages or sum.
 Rounds run(std::span<Exchange> shards) {
-  const auto self = static_cast<std::size_t>(shards.front().wire.world.rank());
+  const auto self = static_cast<std::size_t>(shards.front().wire.rank);
   Exchange& own = shards[self];
   const std::span<float> sum = kernels::scratch_of(own.exec).take<float>(own.part.count);
   const std::size_t bytes = own.part.shapes.gradients.front().bytes();
@@ -200,8 +200,8 @@ Rounds run_dense(Exchange& exchange) {
   }
   exchange.result.outcome = WholeSum{.sum = all, .in_place = true};
   exchange.wire.stats.kept += exchange.part.count;
-  const int ranks = exchange.wire.world.size();
-  count_sent(exchange, (exchange.wire.world.rank() + 1) % ranks,
+  const int ranks = exchange.wire.ranks;
+  count_sent(exchange, (exchange.wire.rank + 1) % ranks,
              dense_wire_bytes({.ranks = ranks, .count = exchange.part.count}));
   co_return;
 }
@@ -209,11 +209,9 @@ Rounds run_dense(Exchange& exchange) {
 /// The own shard times the factor; what travelled with it is no residual any more, unless the
 /// elements cannot hold it. Where nothing waited they become infinite then, as in any dense sum.
 void write_dense(Exchange& exchange, const Exec& exec) {
-  const std::uint64_t shard =
-      exchange.part.count / static_cast<std::uint64_t>(exchange.wire.world.size());
-  const auto own =
-      elements_of(exchange.part)
-          .subspan(shard * static_cast<std::uint64_t>(exchange.wire.world.rank()), shard);
+  const std::uint64_t shard = exchange.part.count / static_cast<std::uint64_t>(exchange.wire.ranks);
+  const auto own = elements_of(exchange.part)
+                       .subspan(shard * static_cast<std::uint64_t>(exchange.wire.rank), shard);
   if (exchange.scaling.factor != 1) kernels::scale(exec, own, exchange.scaling.factor);
   for (const Piece& piece : exchange.part.pieces) {
     if (!has_residual(piece)) continue;
@@ -230,7 +228,7 @@ void write_dense(Exchange& exchange, const Exec& exec) {
 constinit const Schedule kScatter{
     .name = "scatter",
     .summary = "each rank sends every owner what it keeps of the owner's shard",
-    .run_together = run,
+    .run = run,
     .costs = {.wire_bytes = wire_bytes, .messages = one_to_each_other, .pass_bytes = pass_bytes},
     .write = write,
 };

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 #include <winnow/topology.hpp>
 #include <winnow/transport.hpp>
@@ -49,6 +50,11 @@ struct ScheduleCosts {
   std::uint64_t (*rank_bytes)(const CostShape&, int rank) = nullptr;
 };
 
+/// Runs one part.
+using RunPart = Rounds (*)(Exchange&);
+/// Runs all compressed parts of a bucket together.
+using RunTogether = Rounds (*)(std::span<Exchange>);
+
 /// A line of the table of schedules: who sends what to whom, in which order, so that every rank
 /// ends with the same sum. To add one, write its file and put its row into the table in
 /// schedule.cpp.
@@ -56,11 +62,9 @@ struct Schedule {
   std::string_view name;
   std::string_view summary;
   bool partitioned = false;  ///< positions have owners, who sum them
-  /// Runs one part. Throws CommError or UsageError; the part's gradient is then in the residual or
-  /// where Exchange::undo says, and the content of the elements does not matter.
-  Rounds (*run)(Exchange&) = nullptr;
-  /// Instead: runs all compressed parts of a bucket together.
-  Rounds (*run_together)(std::span<Exchange>) = nullptr;
+  /// Throws CommError or UsageError; the gradient is then in the residual or where Exchange::undo
+  /// says, and the content of the elements does not matter.
+  std::variant<RunPart, RunTogether> run;
   ScheduleCosts costs = {};  ///< those of two levels follow from the inner schedule's
   /// Writes a WholeSum times Scaling::factor to the elements, once all parts of the bucket are
   /// done; until then they keep the gradient, or the sum in progress. The Exec is the Exchange's,
@@ -88,6 +92,8 @@ struct Schedule {
     const bool sum_travels = inner != nullptr && inner->outcome == compress::Header::Kind::partial;
     return (sum_travels || ranks >= rounds_between().waits_from) && !compressor.knows_support();
   }
+  /// Runs a part, of a schedule that runs each by itself.
+  Rounds run_part(Exchange& exchange) const { return std::get<RunPart>(run)(exchange); }
   std::uint64_t wire_bytes(const CostShape& shape) const;
   std::uint64_t network_bytes(const CostShape& shape) const;
   std::uint64_t messages(const CostShape& shape) const;

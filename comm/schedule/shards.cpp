@@ -44,6 +44,7 @@ Shard cut_shard(const compress::Part& part, std::uint64_t begin, std::uint64_t e
 Rails::Rails(Transport& world, Topology topology)
     : topology_(std::move(topology)),
       node_(topology_.node_of(world.rank())),
+      locals_(topology_.members(node_)),
       rails_(static_cast<std::size_t>(topology_.rails())) {
   for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
     ranks_.push_back(topology_.rail(static_cast<int>(rail)));

@@ -26,9 +26,10 @@ class Rails {
   Rails(Transport& world, Topology topology);
 
   const Topology& topology() const { return topology_; }
+  int node() const { return node_; }  ///< this rank's
   bool on_node(int rank) const { return topology_.node_of(rank) == node_; }
   /// The ranks of this rank's node, ascending.
-  std::span<const int> locals() const { return topology_.members(node_); }
+  std::span<const int> locals() const { return locals_; }
   /// The rank of this node that serves a rail.
   int server(std::size_t rail) const { return locals()[rail % locals().size()]; }
   /// The transport of a rail, whose rank n is on node n; null if this rank does not serve the rail.
@@ -39,6 +40,7 @@ class Rails {
  private:
   Topology topology_;
   int node_;
+  std::span<const int> locals_;
   std::vector<std::unique_ptr<Transport>> rails_;
   std::vector<std::vector<int>> ranks_;
 };

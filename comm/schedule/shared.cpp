@@ -34,21 +34,19 @@ class Shared {
   explicit Shared(Exchange& exchange)
       : exchange_(exchange),
         compressor_(exchange.compressor),
-        workspace_(*exchange.exec.workspace),
         part_(exchange.part),
-        codings_(exchange.compressor.codings()),
-        ranks_(static_cast<std::size_t>(exchange.wire.world.size())),
-        self_(static_cast<std::size_t>(exchange.wire.world.rank())),
+        ranks_(static_cast<std::size_t>(exchange.wire.ranks)),
+        self_(static_cast<std::size_t>(exchange.wire.rank)),
         most_k_(std::ranges::max(exchange.part.owner_k)),
         turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_) {
-    std::tie(received_, supports_) = workspace_.take<std::uint64_t, MessageView>(ranks_);
+    std::tie(received_, supports_) = workspace().take<std::uint64_t, MessageView>(ranks_);
     for (const compress::Piece& piece : part_.pieces) ++piece.state->turn;
     compress::become_owner(part_, compressor_, owner_of(self_));
     compress::place_pieces(exchange_.exec, part_, exchange_.owned);
   }
 
-  /// Starts round 1: sends this rank's picks to all.
-  void pick() {
+  /// Starts round 1: sends the support that this rank chooses to all.
+  void select() {
     messages_ = take_buffers(exchange_, [&](std::uint32_t rank) {
       return part_.shapes.supports[owner_of(rank)].bytes();
     });
@@ -61,7 +59,7 @@ class Shared {
     enqueue_all_gather(exchange_, messages_, received_);
   }
 
-  /// Ends round 1 and starts round 2: sends each picker this rank's values at its support.
+  /// Ends round 1 and starts round 2: sends each chooser this rank's values at its support.
   void contribute() {
     open_supports();
     {
@@ -75,11 +73,11 @@ class Shared {
     enqueue_all_to_all(exchange_, outgoing_, messages_, received_);
   }
 
-  /// Ends round 2 and starts round 3: sends the sums at this rank's picks to all.
+  /// Ends round 2 and starts round 3: sends the sums at the support that this rank chooses to all.
   void sum() {
     const std::uint32_t own = owner_of(self_);
     const std::uint64_t k = part_.owner_k[own];
-    const auto terms = workspace_.take<MessageView>(ranks_);
+    const auto terms = workspace().take<MessageView>(ranks_);
     {
       const Stopwatch watch(exchange_.wire.stats.add_seconds);
       const std::uint16_t flags = open_values(Header::Kind::contribution, terms);
@@ -88,12 +86,12 @@ class Shared {
     }
     const auto sums = take_floats(most_k_).first(k);
     auto message = std::as_writable_bytes(sums);
-    if (!codings_.exact()) {
+    if (!codings().exact()) {
       message = take_buffer(exchange_, most_values_bytes()).first(values_bytes(own));
     }
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
-                    {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
-    if (!codings_.exact()) {  // what the coding misses is for the residual, at the end
+                    {.sum = sums, .message = codings().exact() ? std::span<std::byte>() : message});
+    if (!codings().exact()) {  // what the coding misses is for the residual, at the end
       exchange_.owned.left = {.index = supports_[own].term.index, .value = sums};
     }
     messages_ =
@@ -106,7 +104,7 @@ class Shared {
   /// Ends round 3.
   void finish() {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
-    const auto values = workspace_.take<MessageView>(ranks_);
+    const auto values = workspace().take<MessageView>(ranks_);
     const std::uint16_t flags = open_values(Header::Kind::sum, values);
     exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
@@ -117,6 +115,8 @@ class Shared {
   }
 
  private:
+  Workspace& workspace() const { return *exchange_.exec.workspace; }
+  const compress::Codings& codings() const { return compressor_.codings(); }
   std::uint32_t owner_of(std::size_t rank) const {
     return static_cast<std::uint32_t>((rank + ranks_ - turn_) % ranks_);
   }
@@ -124,8 +124,8 @@ class Shared {
 
   /// Bytes of the values at an owner's support, and at the longest one.
   std::size_t values_bytes(std::uint32_t owner) const {
-    return codings_.exact() ? part_.owner_k[owner] * sizeof(float)
-                            : part_.shapes.values[owner].bytes();
+    return codings().exact() ? part_.owner_k[owner] * sizeof(float)
+                             : part_.shapes.values[owner].bytes();
   }
   std::size_t most_values_bytes() const {
     return values_bytes(static_cast<std::uint32_t>(std::ranges::max_element(part_.owner_k) -
@@ -154,7 +154,7 @@ class Shared {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::support;
-    const auto incoming = workspace_.take<ReceivedMessage>(ranks_);
+    const auto incoming = workspace().take<ReceivedMessage>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       const std::size_t rank = rank_of(owner);
       expected = part_.of_owner(expected, owner);
@@ -171,7 +171,7 @@ class Shared {
   /// Takes this rank's values at all supports, and makes messages of them.
   void take_values() {
     const auto [taken, coded, outgoing] =
-        workspace_.take<Taken, compress::TakenMessage, std::span<std::byte>>(ranks_);
+        workspace().take<Taken, compress::TakenMessage, std::span<std::byte>>(ranks_);
     outgoing_ = outgoing;
     std::size_t others = 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
@@ -180,7 +180,7 @@ class Shared {
           .owner = owner, .index = supports_[owner].term.index, .value = take_floats(k)};
       auto& message = outgoing_[rank_of(owner)];
       message = std::as_writable_bytes(taken[owner].value);
-      if (codings_.exact()) continue;
+      if (codings().exact()) continue;
       message = take_buffer(exchange_, values_bytes(owner));
       const std::span<float> missed = take_floats(k);
       if (rank_of(owner) == self_) continue;  // its terms are not coded
@@ -196,7 +196,7 @@ class Shared {
   /// In a stream-ordered call nobody notices a message that never comes. One without a header must
   /// not be taken for an older one, so its buffer holds NaN until it comes.
   void mark_missing() const {
-    if (exchange_.course.status == nullptr || !codings_.exact()) return;
+    if (exchange_.course.status == nullptr || !codings().exact()) return;
     kernels::together(exchange_.exec, [&] {
       for (const std::span<std::byte> message : messages_) {
         kernels::fill(exchange_.exec, as_floats(message), std::numeric_limits<float>::quiet_NaN());
@@ -213,7 +213,7 @@ class Shared {
   /// itself), or sums at their own supports. Returns the flags of all.
   std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
     const auto [incoming, decoded, senders] =
-        workspace_.take<ReceivedMessage, MessageView, std::size_t>(ranks_);
+        workspace().take<ReceivedMessage, MessageView, std::size_t>(ranks_);
     const bool of_sums = kind == Header::Kind::sum;
     Header expected = exchange_.header;
     expected.kind = kind;
@@ -223,7 +223,7 @@ class Shared {
       const auto bytes = messages_[rank].first(received_[rank]);
       expected.owner = owner_of(of_sums ? rank : self_);
       expected.count = expected.k = part_.owner_k[expected.owner];
-      if (!codings_.exact()) {
+      if (!codings().exact()) {
         incoming[count] = {
             bytes, {expected, part_.shapes.values[expected.owner]}, exchange_.wire.name_of(rank)};
         senders[count++] = rank;
@@ -244,11 +244,9 @@ class Shared {
 
   Exchange& exchange_;
   const compress::Compressor& compressor_;
-  Workspace& workspace_;
   compress::Part& part_;
-  const compress::Codings& codings_;
   std::size_t ranks_, self_;
-  std::uint64_t most_k_;  ///< the most that any rank picks
+  std::uint64_t most_k_;  ///< the most that any rank chooses
   std::size_t turn_;
   std::span<std::uint64_t> received_;
   std::span<MessageView> supports_;                      // by owner
@@ -281,22 +279,22 @@ double pass_bytes(const CostShape& shape) {
   return encode_pass(shape.count, shape.k, shape.parameters) + add_pass(shape.count, shape.k, 3);
 }
 
-/// All ranks send values at one support (Chen et al., ScaleCom, NeurIPS 2020, but with a picker per
-/// share of the positions instead of one for all). In call number t of a part, rank r picks for
-/// owner (r - t) mod P of kernels::Partition, so every rank takes its turn. Three rounds:
-///   1. Each rank picks, from its own acc, the support at its owner's positions, and sends it to
+/// All ranks send values at one support (Chen et al., ScaleCom, NeurIPS 2020, but with a chooser
+/// per share of the positions instead of one for all). In call number t of a part, rank r chooses
+/// for owner (r - t) mod P of kernels::Partition, so every rank takes its turn. Three rounds:
+///   1. Each rank chooses, from its own acc, the support at its owner's positions, and sends it to
 ///      all.
-///   2. Each rank takes its acc at all supports, and sends each picker the values at its support.
-///      Pickers add in rank order, value i as ((0 + v[0][i]) + v[1][i]) + ..., where v[picker] is
-///      the picker's own acc, uncoded.
-///   3. Each picker sends the sums to all. The error of their coding goes into its residual. With
+///   2. Each rank takes its acc at all supports, and sends each chooser the values at its support.
+///      Choosers add in rank order, value i as ((0 + v[0][i]) + v[1][i]) + ..., where v[chooser] is
+///      the chooser's own acc, uncoded.
+///   3. Each chooser sends the sums to all. The error of their coding goes into its residual. With
 /// float32 values nothing of acc is left at the supports, and rounds 2 and 3 have no headers: those
-/// of round 1 say what follows. Winnow does not use the transport's allreduce here: pickers add in
+/// of round 1 say what follows. Winnow does not use the transport's allreduce here: choosers add in
 /// the same order over any transport, with as many bytes in fewer rounds, and do not block other
 /// parts.
 Rounds run(Exchange& exchange) {
   Shared part(exchange);
-  part.pick();
+  part.select();
   co_await exchange.wire.world.start(exchange.exec);
   part.contribute();
   co_await exchange.wire.world.start(exchange.exec);
@@ -309,7 +307,7 @@ Rounds run(Exchange& exchange) {
 
 constinit const Schedule kShared{
     .name = "shared",
-    .summary = "one support, which ranks pick in turn, sum at and all-gather",
+    .summary = "one support, which ranks choose in turn, sum at and all-gather",
     .partitioned = true,
     .run = run,
     .costs = {.wire_bytes = wire_bytes,

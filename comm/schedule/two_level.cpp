@@ -71,6 +71,8 @@ class InnerRounds {
     const std::uint16_t number = node_.number_of(rail);
     Exchange& inner = *std::construct_at(
         &exchanges_[rail], Exchange{.wire = {.world = *node_.rails.transport(rail),
+                                             .rank = node_.rails.node(),
+                                             .ranks = node_.rails.topology().nodes(),
                                              .deadline = whole.wire.deadline,
                                              .stats = whole.wire.stats,
                                              .names = node_.rails.ranks(rail)},
@@ -87,7 +89,7 @@ class InnerRounds {
     inner.header.count = shard.part.count;
     inner.header.k = shard.part.k;
     inner.random.stage = number * (shard.part.partition.owners() + 1);
-    shard.rounds = node_.inner.run(inner);
+    shard.rounds = node_.inner.run_part(inner);
   }
 
   const NodePart& node_;
@@ -135,15 +137,15 @@ Rounds run(Exchange& exchange) {
 
 /// Keeps the rests of sums that are to be rounded: the servers of a shard share them out.
 void keep_rests(const Exchange& exchange, const Exec& exec) {
+  const Rails& rails = *exchange.levels.rails;
   count_clipped(exchange, [&](std::uint32_t* too_large) {
     kernels::together(exec, [&] {
       for (std::size_t rail = 0; rail < exchange.levels.shards->of_rail.size(); ++rail) {
         const Shard& shard = exchange.levels.shards->of_rail[rail];
-        const Transport* const servers = exchange.levels.rails->transport(rail);
         kernels::RestKeeper keeper = kernels::RestKeeper::nobody();
-        if (servers != nullptr) {
-          keeper = keeper_among(*servers, shard.part, *exchange.levels.shards->inner,
-                                exchange.scaling.averaged);
+        if (rails.transport(rail) != nullptr) {
+          keeper = keeper_among(rails.node(), rails.topology().nodes(), shard.part,
+                                *exchange.levels.shards->inner, exchange.scaling.averaged);
         }
         for (const Piece& piece : shard.part.pieces) {  // which view the sum
           if (is_rounded(piece)) keep_rest(exec, {piece, keeper}, too_large);

@@ -215,7 +215,7 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
   std::uint32_t before = 0;
   std::map<std::uint32_t, std::size_t> of_rank;  // the states that this rank needs
   std::map<std::uint64_t, SavedParameter> parameters;
-  std::vector<bool> there;
+  std::vector<bool> found;
   std::set<std::uint64_t> waiting;  // parameters for which an old rank has a residual
   for (std::size_t i = 0; i < states.size(); ++i) {
     // Old ranks in ascending order, whatever the order of states: sums depend on it.
@@ -223,13 +223,13 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
     if (i == 0) {
       before = one.ranks;
       mine.calls = one.calls;
-      there.resize(before);
+      found.resize(before);
     }
     WINNOW_EXPECTS(one.ranks == before && one.calls == mine.calls,
                    "load is given states of different jobs or steps");
-    WINNOW_EXPECTS(!there[one.rank],
+    WINNOW_EXPECTS(!found[one.rank],
                    "load is given two states of rank " + std::to_string(one.rank));
-    there[one.rank] = true;
+    found[one.rank] = true;
     if (one.rank % now == my_rank) of_rank.emplace(one.rank, i);
     for (const SavedParameter& parameter : one.parameters) {
       SavedParameter& known = parameters[parameter.id];
@@ -247,8 +247,8 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
                          " has different counts");
     }
   }
-  const bool all = std::ranges::find(there, false) == there.end();
-  WINNOW_EXPECTS(all || (before == now && there[my_rank]),
+  const bool all = std::ranges::find(found, false) == found.end();
+  WINNOW_EXPECTS(all || (before == now && found[my_rank]),
                  "load is given " + std::to_string(states.size()) + " of the states of " +
                      std::to_string(before) + " ranks: must be all of them" +
                      (before == now ? ", or that of rank " + std::to_string(rank) : ""));

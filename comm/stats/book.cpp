@@ -48,15 +48,15 @@ void StatsBook::register_bucket(Bucket& bucket, std::span<const Segment> segment
   const auto named =
       std::ranges::find_if(segments, [](const Segment& segment) { return !segment.name.empty(); });
   if (named != segments.end()) stats.name = named->name;
-  stats.totals.schedule = bucket.schedule;
-  stats.totals.reason = bucket.reason;
+  stats.totals.schedule = bucket.words.schedule;
+  stats.totals.reason = bucket.words.reason;
 
   const std::lock_guard lock(mutex_);
   // Texts of calls will find their memory.
   constexpr std::size_t kCoding = 64;
   for (Stats* const texts : {&call_, &last_, &totals_, &stats.totals}) {
-    texts->schedule.reserve(bucket.schedule.size());
-    texts->reason.reserve(bucket.reason.size());
+    texts->schedule.reserve(bucket.words.schedule.size());
+    texts->reason.reserve(bucket.words.reason.size());
     texts->coding.reserve(kCoding);
   }
   const auto free = std::ranges::find(first_, 0U);
@@ -100,8 +100,8 @@ void StatsBook::replan(const Bucket& bucket) {
   BucketStats& stats = buckets_[bucket.number];
   stats.trying = false;
   stats.compressed = compressed_count(bucket);
-  stats.totals.schedule = bucket.schedule;
-  stats.totals.reason = bucket.reason;
+  stats.totals.schedule = bucket.words.schedule;
+  stats.totals.reason = bucket.words.reason;
 }
 
 Stats& StatsBook::begin(const Bucket& bucket) {
@@ -111,11 +111,11 @@ Stats& StatsBook::begin(const Bucket& bucket) {
                 .reason = std::move(call_.reason),
                 .coding = std::move(call_.coding),
                 .count = bucket.count,
-                .dense_wire_bytes = bucket.dense_wire_bytes,
-                .dense_seconds = bucket.dense_seconds};
-  call_.schedule = bucket.schedule;
-  call_.reason = bucket.reason;
-  call_.coding = bucket.coding;
+                .dense_wire_bytes = bucket.costs.dense_wire_bytes,
+                .dense_seconds = bucket.costs.dense_seconds};
+  call_.schedule = bucket.words.schedule;
+  call_.reason = bucket.words.reason;
+  call_.coding = bucket.words.coding;
   return call_;
 }
 

@@ -46,10 +46,13 @@ void DebugLog::write_plan(const Bucket& bucket, const BucketStats& stats) {
   append_label(line_, stats);
   add(": ").add(bucket.count).add(" elements, ").add(stats.compressed).add(" of them compressed; ");
   const bool is_plain = bucket.compressor == nullptr;  // which travels as one
-  add(is_plain ? 1 : bucket.parts.size()).add(" parts: ").add(bucket.schedule);
-  if (!bucket.coding.empty()) add(" of ").add(bucket.coding);
-  add("; ").add(bucket.wire_bytes).add(" bytes a call, dense ").add(bucket.dense_wire_bytes);
-  add("; ").add(bucket.reason).write();
+  add(is_plain ? 1 : bucket.parts.size()).add(" parts: ").add(bucket.words.schedule);
+  if (!bucket.words.coding.empty()) add(" of ").add(bucket.words.coding);
+  add("; ")
+      .add(bucket.costs.wire_bytes)
+      .add(" bytes a call, dense ")
+      .add(bucket.costs.dense_wire_bytes);
+  add("; ").add(bucket.words.reason).write();
 }
 
 void DebugLog::write_call(std::uint64_t number, const BucketStats& bucket, const Stats& call) {

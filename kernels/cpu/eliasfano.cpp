@@ -9,7 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/seal.hpp"
+#include "kernels/cpu/finish_message.hpp"
 #include "kernels/index_coding.hpp"
 
 // Scalar code, compiled once per Highway target for the bit instructions that come with it
@@ -167,11 +167,11 @@ HWY_EXPORT(encode);
 HWY_EXPORT(decode);
 }  // namespace
 
-void seal_eliasfano(const Exec& exec, const SealJob& job) {
+void finish_eliasfano(const Exec& exec, const FinishJob& job) {
   const EliasFanoShape shape = eliasfano_shape(job.count, job.index.size());
   HWY_DYNAMIC_DISPATCH(encode)
   (shape, job.index, job.message.subspan(kHeaderBytes, shape.bytes()));
-  cpu::seal(exec, job);
+  cpu::finish_message(exec, job);
 }
 
 void eliasfano_decode(const Exec&, std::span<const DecodeJob> jobs) {

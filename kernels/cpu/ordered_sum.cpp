@@ -246,8 +246,8 @@ void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
     return sum.elements.type() == ElementType::float32;
   };
   const bool by_entry =
-      std::ranges::all_of(terms, is_plain_list) && (job.sums_are_fed || is_sparse(terms, sums));
-  if (by_entry && !job.sums_are_fed) {
+      std::ranges::all_of(terms, is_plain_list) && (job.after_accumulate || is_sparse(terms, sums));
+  if (by_entry && !job.after_accumulate) {
     for (const PlacedSpan& sum : sums) kernels::fill(exec, sum.elements, 0);
   }
   const auto add = !by_entry                               ? add_terms

@@ -63,9 +63,14 @@ void move_to(std::uint64_t local, std::span<const Term> terms, Entries entries) 
 /// One thread's share of the own elements, [begin, end) by local number.
 class Range {
  public:
-  Range(const OwnedSums& owned, const SelectResult& fed, std::span<const Term> terms,
+  Range(const OwnedSums& owned, const SelectResult& accumulated, std::span<const Term> terms,
         Entries cursors, std::uint64_t begin, std::uint64_t end)
-      : owned_(owned), fed_(fed), terms_(terms), cursors_(cursors), begin_(begin), end_(end) {}
+      : owned_(owned),
+        accumulated_(accumulated),
+        terms_(terms),
+        cursors_(cursors),
+        begin_(begin),
+        end_(end) {}
 
   struct Out {
     Candidates* candidates;
@@ -81,7 +86,7 @@ class Range {
       cursors_[r] = entry_from(terms_[r].index, begin_, entries[r]);
     }
     const OwnUnits& own = owned_.own;
-    const auto list = own.index.first(listed ? fed_.listed : 0);
+    const auto list = own.index.first(listed ? accumulated_.listed : 0);
     next_listed_ = entry_from(list, begin_);
     bool finite = true;
     for (std::uint64_t at = begin_; at < end_; at += kTile) {
@@ -145,7 +150,7 @@ class Range {
 
   /// Writes the tile's sums and candidates; whether all sums are finite.
   bool emit(std::uint64_t base, Out& out) {
-    const std::uint32_t bound = magnitude(fed_.listed_by);
+    const std::uint32_t bound = magnitude(accumulated_.listed_by);
     std::uint32_t largest = 0;
     Candidates& candidates = *out.candidates;
     std::size_t touched = 0, reaching = 0;
@@ -177,7 +182,7 @@ class Range {
   }
 
   const OwnedSums& owned_;
-  const SelectResult& fed_;
+  const SelectResult& accumulated_;
   std::span<const Term> terms_;
   Entries cursors_;  // of each term: the first entry not yet added
   std::uint64_t begin_, end_;
@@ -216,8 +221,8 @@ void select_from_all(const Exec& exec, const SelectSumsJob& job) {
 }
 
 /// A list that did not find room lacks what may matter.
-bool is_listed(const OwnedSums& owned, const SelectResult& fed) {
-  return fed.listed <= owned.own.index.size();
+bool is_listed(const OwnedSums& owned, const SelectResult& accumulated) {
+  return accumulated.listed <= owned.own.index.size();
 }
 
 /// The terms, with their values decoded where they are coded.
@@ -245,7 +250,7 @@ SelectResult add(const Exec& exec, const Job& job, Entries entries, std::span<Ca
   Workspace& workspace = *exec.workspace;
   const std::span<const Term> terms = decode(exec, job.terms.host);
   move_to(owned.begin, terms, entries);
-  const bool listed = is_listed(owned, *job.fed);
+  const bool listed = is_listed(owned, *job.accumulated);
   const Ranges ranges(exec.threads, owned.count);
   const auto outs = workspace.take<Range::Out>(ranges.size());
   const auto cursors = workspace.take<std::size_t>(ranges.size() * terms.size());
@@ -263,7 +268,7 @@ SelectResult add(const Exec& exec, const Job& job, Entries entries, std::span<Ca
     }
     const std::size_t touched = std::min({named, ranges.begin(p), out.touched.size()});
     const std::size_t before =
-        listed ? entry_from(own.index.first(job.fed->listed), begin_of(p)) : std::size_t{0};
+        listed ? entry_from(own.index.first(job.accumulated->listed), begin_of(p)) : std::size_t{0};
     parts[p].index = index.data() + before + touched;
     parts[p].value = value.data() + before + touched;
     parts[p].size = parts[p].dropped = 0;
@@ -272,7 +277,7 @@ SelectResult add(const Exec& exec, const Job& job, Entries entries, std::span<Ca
 
   std::atomic<bool> finite{true};
   for_each_part(ranges.size(), [&](std::size_t p) {
-    Range range(owned, *job.fed, terms, cursors.subspan(p * terms.size(), terms.size()),
+    Range range(owned, *job.accumulated, terms, cursors.subspan(p * terms.size(), terms.size()),
                 begin_of(p), owned.begin + ranges.end(p));
     if (!range.run(listed, entries, outs[p])) finite.store(false, std::memory_order_relaxed);
   });
@@ -341,8 +346,8 @@ struct SelectSumsKind {
       return;
     }
 
-    const bool listed = is_listed(owned, *job.fed);
-    result.candidates = listed ? held(parts) : job.fed->listed;
+    const bool listed = is_listed(owned, *job.accumulated);
+    result.candidates = listed ? held(parts) : job.accumulated->listed;
     float kth = std::numeric_limits<float>::infinity();
     if (listed && result.candidates >= k) {
       kth = write_largest(*exec.workspace, parts, nullptr, out.index, out.value);

@@ -39,7 +39,7 @@ WINNOW_DEVICE void clear_bins(DigitRoom& room) {
 }
 
 /// All threads of the block call it, after a barrier.
-WINNOW_DEVICE Digit pick_digit(DigitRoom& room, std::uint32_t rank) {
+WINNOW_DEVICE Digit find_digit(DigitRoom& room, std::uint32_t rank) {
   constexpr std::uint32_t kMine = kBins / simt::kThreads;
   const std::uint32_t top = kBins - simt::thread() * kMine;  // this thread's bins lie below it
   std::uint32_t sum = 0;

@@ -12,9 +12,9 @@
 #include "kernels/cuda/simt.hpp"
 #include "kernels/index_coding.hpp"
 
-// Encoding (seal.cuh): each thread makes whole words of the message, and finds the indices that
-// have a bit in them: by a division in the low part, by a binary search in the high part, whose
-// places ascend.
+// Encoding (finish_message.cuh): each thread makes whole words of the message, and finds the
+// indices that have a bit in them: by a division in the low part, by a binary search in the high
+// part, whose places ascend.
 //
 // Decoding: the number of ones before a word says which index its first one is, by look-back over
 // tiles of words. A third to half of the bits are ones, so a thread has one word. Indices with

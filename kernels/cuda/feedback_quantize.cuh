@@ -398,7 +398,7 @@ struct FeedbackQuantize {
                                  const std::uint32_t (&codes)[4]) const {
     if constexpr (kBits == 0) return;
     std::byte* const at = message.codes + first * kBits / 8;
-    const bool is_there = first < message.padded;
+    const bool is_inside = first < message.padded;
     if constexpr (kBits == 32) {
       if (first < message.padded) simt::store_word(at, codes[0] | std::uint64_t{codes[1]} << 32);
       if (first + 2 < message.padded) {
@@ -409,14 +409,14 @@ struct FeedbackQuantize {
       std::uint32_t word = (codes[0] | codes[1] << 1 | codes[2] << 2 | codes[3] << 3)
                            << simt::thread() % 8 * 4;
       for (unsigned step = 1; step < 8; step *= 2) word |= simt::shuffle_xor(word, step);
-      if (is_there && simt::thread() % 8 == 0) simt::store_word(at, word);
+      if (is_inside && simt::thread() % 8 == 0) simt::store_word(at, word);
     } else {
       using Short = std::conditional_t<kBits == 4, std::uint16_t, std::uint8_t>;
       using Long = std::conditional_t<kBits == 16, std::uint64_t, std::uint32_t>;
       using Word = std::conditional_t<(kBits < 8), Short, Long>;
       const std::uint64_t low = codes[0] | std::uint64_t{codes[1]} << kBits;
       const std::uint64_t high = codes[2] | std::uint64_t{codes[3]} << kBits;
-      if (is_there) simt::store_word(at, static_cast<Word>(low | high << 2 * kBits));
+      if (is_inside) simt::store_word(at, static_cast<Word>(low | high << 2 * kBits));
     }
   }
 };

@@ -77,7 +77,7 @@ void launch_together(const Exec& exec, const Kind& kind, std::span<const typenam
     return;
   }
   WINNOW_EXPECTS(exec.workspace != nullptr, "jobs on their way to a device need Exec::workspace");
-  const auto there = workspace.take<Task>(jobs.size());
+  const auto placed = workspace.take<Task>(jobs.size());
   const Workspace::Scope lists(*exec.workspace);
   const auto tasks = exec.workspace->take<Task>(jobs.size());
   std::uint32_t tiles = 0;
@@ -91,8 +91,8 @@ void launch_together(const Exec& exec, const Kind& kind, std::span<const typenam
     memory.rest += layout.bytes - layout.zeroed;
   }
   clear(exec, scratch.data(), sizes.zeroed);
-  kernels::store(exec, std::as_writable_bytes(there), std::as_bytes(tasks));
-  launch_all(ManyTasks<Task>{there.data(), static_cast<std::uint32_t>(jobs.size()), tiles,
+  kernels::store(exec, std::as_writable_bytes(placed), std::as_bytes(tasks));
+  launch_all(ManyTasks<Task>{placed.data(), static_cast<std::uint32_t>(jobs.size()), tiles,
                              &select_of(tasks.front()).control->stream_ticket},
              tiles);
 }

@@ -10,8 +10,8 @@
 
 #include "kernels/cuda/checksum.cuh"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/finish_message.hpp"
 #include "kernels/message_header.hpp"
-#include "kernels/seal.hpp"
 
 namespace winnow::kernels::cuda {
 

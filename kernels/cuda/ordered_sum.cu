@@ -24,13 +24,13 @@ void launch_sum(const Exec& exec, const OrderedSumJob& job) {
 }  // namespace
 
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
-  if (job.terms.there != nullptr || job.terms.host.size() <= kTermsInALaunch) {
+  if (job.terms.placed != nullptr || job.terms.host.size() <= kTermsInALaunch) {
     launch_sum(exec, job);
     return;
   }
   const Workspace::Scope scope(scratch_of(exec));
   OrderedSumJob placed = job;
-  placed.terms.there = device_terms(exec, job.terms);
+  placed.terms.placed = device_terms(exec, job.terms);
   launch_sum(exec, placed);
 }
 

@@ -22,8 +22,8 @@
 namespace winnow::kernels::cuda {
 
 struct SumTask {
-  DeviceTerm here[kTermsInALaunch];
-  const DeviceTerm* there;  ///< where not null, there they are
+  DeviceTerm launched[kTermsInALaunch];
+  const DeviceTerm* placed;  ///< where not null, they are in device memory
   std::uint32_t term_count;
   DeviceSpans sums;
   std::uint64_t begin, end;  ///< positions
@@ -36,7 +36,7 @@ struct SumTask {
   std::uint32_t log2_tiles;  ///< of the tiles for which a term is searched at a time, and one more
 
   WINNOW_DEVICE const DeviceTerm& term(std::uint32_t i) const {
-    return there == nullptr ? here[i] : there[i];
+    return placed == nullptr ? launched[i] : placed[i];
   }
 };
 
@@ -261,13 +261,13 @@ constexpr std::uint32_t log2_tiles(std::size_t terms) {
 }
 
 inline SumTask make_sum_task(const OrderedSumJob& job) {
-  const auto& [terms, there] = job.terms;
+  const auto& [terms, placed] = job.terms;
   WINNOW_EXPECTS(
-      there != nullptr || terms.size() <= kTermsInALaunch,
+      placed != nullptr || terms.size() <= kTermsInALaunch,
       "more than " + std::to_string(kTermsInALaunch) + " terms must lie in device memory, too");
   const std::span<const PlacedSpan> sums = job.sums.host;
-  SumTask task{.here = {},
-               .there = there,
+  SumTask task{.launched = {},
+               .placed = placed,
                .term_count = static_cast<std::uint32_t>(terms.size()),
                .sums = device_spans(job.sums),
                .begin = sums.empty() ? 0 : sums.front().base,
@@ -280,7 +280,7 @@ inline SumTask make_sum_task(const OrderedSumJob& job) {
                .rests_wait = job.rests.too_large,
                .run = 1,
                .log2_tiles = log2_tiles(terms.size())};
-  if (there == nullptr) std::ranges::transform(terms, task.here, device_term);
+  if (placed == nullptr) std::ranges::transform(terms, task.launched, device_term);
   return task;
 }
 

@@ -56,9 +56,9 @@ struct OwnedTask {
     const std::uint64_t position = position_of(j);
     const PlacedSpan piece = piece_count == 1 ? only : piece_of(position);
     const std::uint64_t offset = position - piece.base;
-    const bool is_there = position >= piece.base && offset < piece.elements.size();
-    return is_there ? device_elements(piece.elements).from(offset)
-                    : DeviceElements{nullptr, ElementType::float32};
+    const bool is_inside = position >= piece.base && offset < piece.elements.size();
+    return is_inside ? device_elements(piece.elements).from(offset)
+                     : DeviceElements{nullptr, ElementType::float32};
   }
   /// The last of several pieces that begins at a position or before it; else an empty one.
   WINNOW_DEVICE PlacedSpan piece_of(std::uint64_t position) const {
@@ -200,12 +200,12 @@ inline OwnedTask make_owned_task(const OwnedJob& job) {
   return {.partition = job.partition,
           .owner = job.owner,
           .only = job.pieces.host.size() == 1 ? job.pieces.host.front() : PlacedSpan{},
-          .pieces = job.pieces.there,
+          .pieces = job.pieces.placed,
           .piece_count = static_cast<std::uint32_t>(job.pieces.host.size()),
           .values = device_term(job.values),
           .count_at = job.count,
           .only_run = job.runs.host.size() == 1 ? job.runs.host.front() : ListRun{},
-          .runs = job.runs.there,
+          .runs = job.runs.placed,
           .run_count = static_cast<std::uint32_t>(job.runs.host.size())};
 }
 

@@ -15,10 +15,12 @@ namespace winnow::kernels::cuda {
 /// Spans ascending by base, as kernels take them.
 struct DeviceSpans {
   PlacedSpan only;  ///< if there is a single one
-  const PlacedSpan* there;
+  const PlacedSpan* placed;
   std::uint32_t count;
 
-  WINNOW_DEVICE const PlacedSpan& at(std::uint32_t i) const { return count == 1 ? only : there[i]; }
+  WINNOW_DEVICE const PlacedSpan& at(std::uint32_t i) const {
+    return count == 1 ? only : placed[i];
+  }
   /// Calls each(s, from, to) for the spans, by number, that have positions [from, to) of a tile.
   template <class Each>
   WINNOW_DEVICE void for_each_span(std::uint64_t begin, std::uint64_t end, const Each& each) const {
@@ -54,9 +56,9 @@ struct DeviceSpans {
 };
 
 inline DeviceSpans device_spans(const Placed<PlacedSpan>& spans) {
-  WINNOW_EXPECTS(spans.host.size() <= 1 || spans.there != nullptr,
+  WINNOW_EXPECTS(spans.host.size() <= 1 || spans.placed != nullptr,
                  "several spans must be placed in device memory");
-  return {spans.host.size() == 1 ? spans.host.front() : PlacedSpan{}, spans.there,
+  return {spans.host.size() == 1 ? spans.host.front() : PlacedSpan{}, spans.placed,
           static_cast<std::uint32_t>(spans.host.size())};
 }
 

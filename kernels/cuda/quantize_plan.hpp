@@ -33,7 +33,7 @@ inline QuantizeCall make_quantize_call(const ValueFormat& format) {
 inline QuantizeCall make_quantize_call(const FeedbackQuantizeJob& job) {
   const std::span<const FeedbackPiece> pieces = job.pieces.host;
   QuantizeCall call = make_quantize_call(job.format);
-  call.pieces = job.pieces.there;
+  call.pieces = job.pieces.placed;
   call.piece_count = static_cast<std::uint32_t>(pieces.size());
   if (!pieces.empty()) call.type = pieces[0].gradient.type();
   call.decay = job.decay;

@@ -72,7 +72,7 @@ WINNOW_DEVICE std::uint32_t sampled_bound(DigitRoom& room, const SelectTask& tas
       }
     }
     simt::barrier();
-    const Digit digit = pick_digit(room, rank);
+    const Digit digit = find_digit(room, rank);
     if (!digit.found) return 0;
     base += digit.digit << shift;
     rank -= digit.above;

@@ -54,7 +54,7 @@ struct TaskCut {
       if (mine++ == 0) enter(shared, phases, phase);
       const std::uint32_t tile = ticket - begin;
       if (phase == kBack) {
-        put_back(tile);
+        restore(tile);
       } else if (phase < phases.last()) {
         count_digits(shared.digits, phases, phase, tile);
       } else {
@@ -118,7 +118,7 @@ struct TaskCut {
     if (counts) {
       const std::uint32_t base = simt::published(&control.base[phase - 1]);
       const std::uint32_t rank = simt::published(&control.rank[phase - 1]);
-      const Digit digit = pick_digit(shared.digits, rank);
+      const Digit digit = find_digit(shared.digits, rank);
       if (simt::thread() == 0) {
         simt::publish(&control.base[phase], base + (digit.digit << phases.shift_behind(phase)));
         simt::publish(&control.rank[phase], rank - digit.above);
@@ -129,7 +129,7 @@ struct TaskCut {
     simt::publish(&control.cut_over[phase], 1U);
   }
 
-  WINNOW_DEVICE void put_back(std::uint32_t tile) const {
+  WINNOW_DEVICE void restore(std::uint32_t tile) const {
     const std::uint32_t end = task.control->back;
     for (std::uint32_t j = 0; j < kSelectTile; j += simt::kThreads) {
       const std::uint32_t c = tile * kSelectTile + j + simt::thread();

@@ -103,7 +103,7 @@ struct TaskPass {
     } else if (task.sample_runs > 0) {
       tells = take_sample(shared.turn, task);
       if (!tells) {
-        wait_for(&control.bound_is_there);
+        wait_for(&control.bound_is_set);
         return simt::published(&control.bound);
       }
       bound = sampled_bound(shared.digits, task);
@@ -111,7 +111,7 @@ struct TaskPass {
     if (tells && simt::thread() == 0) {
       simt::publish(&control.bound, bound);
       simt::fence();
-      simt::publish(&control.bound_is_there, 1U);
+      simt::publish(&control.bound_is_set, 1U);
     }
     return bound;
   }
@@ -158,14 +158,14 @@ struct TaskPass {
         for (unsigned e = 0; e < 4; ++e) {
           acc[j][e] = feedback(gradient[j][e], task.decay, acc[j][e]);
           const std::uint32_t size = magnitude(acc[j][e]), bit = 1U << (4 * j + e);
-          const bool is_there = size < kInfinity;
+          const bool is_finite = size < kInfinity;
           const bool on_side = !kOneSide || SideKey(task.side).has(acc[j][e]);
-          const bool competes = is_there && !own && on_side && (here & bit) != 0;
-          if (is_there) finite |= bit;
-          if (is_there && !on_side && (here & bit) != 0) ++counted;
+          const bool competes = is_finite && !own && on_side && (here & bit) != 0;
+          if (is_finite) finite |= bit;
+          if (is_finite && !on_side && (here & bit) != 0) ++counted;
           if (competes && size > highest) highest = size;
           if (kCountsFar && competes && size >= shared.bounds.far) ++counted;
-          if (own ? is_there && !(std::bit_cast<float>(size) < shared.own_bound)
+          if (own ? is_finite && !(std::bit_cast<float>(size) < shared.own_bound)
                   : competes && size >= shared.bounds.competing) {
             reaching |= bit;
           }

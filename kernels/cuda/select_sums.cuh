@@ -92,7 +92,7 @@ struct TaskSums {
                                   std::uint32_t* tickets) const {
     SelectControl& control = *task.select.control;
     const std::uint32_t tiles = pass_tiles(task.select.count);
-    const std::uint32_t bound = magnitude(task.fed->listed_by);
+    const std::uint32_t bound = magnitude(task.accumulated->listed_by);
     const std::uint64_t begin = kKeeps ? *task.select.kept : 0;
     WarpStats met = {};
     std::uint32_t mine = 0;
@@ -240,9 +240,9 @@ struct TaskSums {
     const bool refused = simt::published(&control.not_finite) != 0;
     const bool overflow = simt::published(&control.overflow) != 0;
     // A list that did not find room lacks what may matter, and so do candidates.
-    const bool is_listed = task.fed->listed <= task.own.room;
+    const bool is_listed = task.accumulated->listed <= task.own.room;
     const bool whole = refused || !is_listed || candidates < k || candidates > task.select.capacity;
-    if (!is_listed) control.candidates = static_cast<std::uint32_t>(task.fed->listed);
+    if (!is_listed) control.candidates = static_cast<std::uint32_t>(task.accumulated->listed);
     control.whole = whole ? 1 : 0;
     control.scarce = refused ? 1 : 0;
     control.keeps_bound = refused || overflow ? 1 : 0;

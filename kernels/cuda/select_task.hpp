@@ -22,7 +22,7 @@ namespace winnow::kernels::cuda {
 /// The words by which the kernels of a selection tell each other; all zero before the first.
 struct SelectControl {
   std::uint32_t bound;           ///< a magnitude: candidates reach it
-  std::uint32_t bound_is_there;  ///< 1: those who wait for it may read it
+  std::uint32_t bound_is_set;    ///< 1: those who wait for it may read it
   std::uint32_t candidates;      ///< that did
   std::uint32_t not_finite;      ///< elements whose acc is not
   std::uint32_t own_not_finite;  ///< those of them that are own

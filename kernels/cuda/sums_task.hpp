@@ -22,7 +22,7 @@ struct SumsTask {
   SelectOwn own;          ///< with the list of elements that reached the bound
   const float* residual;  ///< acc, where own
   std::uint64_t begin;
-  const SelectResult* fed;
+  const SelectResult* accumulated;
   const DeviceTerm* terms;
   std::uint32_t term_count;
   std::uint32_t* slices;  ///< of each tile, and behind the last: where each list enters it
@@ -36,7 +36,8 @@ struct SumsTask {
   }
   /// The list of own elements, which stands behind the terms.
   WINNOW_DEVICE std::uint32_t listed() const {
-    return fed->listed < own.room ? static_cast<std::uint32_t>(fed->listed) : own.room;
+    return accumulated->listed < own.room ? static_cast<std::uint32_t>(accumulated->listed)
+                                          : own.room;
   }
 };
 
@@ -126,7 +127,7 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, const SelectM
           .own = own,
           .residual = owned.residual.data(),
           .begin = owned.begin,
-          .fed = job.fed,
+          .accumulated = job.accumulated,
           .terms = terms,
           .term_count = term_count,
           .slices = at(layout.slices, static_cast<std::uint32_t*>(nullptr)),

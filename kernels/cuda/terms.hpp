@@ -60,7 +60,7 @@ inline DeviceTerm device_term(const Term& term) {
 
 /// The terms in device memory: where they are placed, or else in scratch of the caller's Scope.
 inline const DeviceTerm* device_terms(const Exec& exec, const PlacedTerms& terms) {
-  return terms.there != nullptr ? terms.there : kernels::place_terms(exec, terms.host).there;
+  return terms.placed != nullptr ? terms.placed : kernels::place_terms(exec, terms.host).placed;
 }
 
 }  // namespace winnow::kernels::cuda

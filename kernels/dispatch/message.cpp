@@ -13,9 +13,9 @@
 #include "kernels/cuda/ones_tiles.hpp"
 #include "kernels/dispatch/bodies.hpp"
 #include "kernels/dispatch/expect_message.hpp"
+#include "kernels/finish_message.hpp"
 #include "kernels/index_coding.hpp"
 #include "kernels/message_header.hpp"
-#include "kernels/seal.hpp"
 #include "kernels/value_coding.hpp"
 
 namespace winnow::kernels {
@@ -122,11 +122,11 @@ void check_messages(const Exec& exec, const CheckMessagesJob& job) {
   dispatch(exec, &Bodies::check_messages, job);
 }
 
-// seal.hpp
+// finish_message.hpp
 
 namespace {
 
-void expect_job(const SealJob& job, std::uint64_t index_bytes) {
+void expect_job(const FinishJob& job, std::uint64_t index_bytes) {
   expect_header(job.message);
   expect_layout(job.layout);
   const std::size_t bytes = job.message.size();
@@ -137,7 +137,7 @@ void expect_job(const SealJob& job, std::uint64_t index_bytes) {
                  "padding ends with a word of 8 bytes");
 }
 
-void expect_indices(const SealJob& job, std::uint64_t index_bytes) {
+void expect_indices(const FinishJob& job, std::uint64_t index_bytes) {
   expect_job(job, index_bytes);
   WINNOW_EXPECTS(job.count <= std::uint64_t{1} << 32 && job.index.size() <= job.count,
                  "an index part names at most count <= 2^32 positions");
@@ -145,24 +145,24 @@ void expect_indices(const SealJob& job, std::uint64_t index_bytes) {
 
 }  // namespace
 
-void seal(const Exec& exec, const SealJob& job) {
+void finish_message(const Exec& exec, const FinishJob& job) {
   expect_job(job, 0);
-  dispatch(exec, &Bodies::seal, job);
+  dispatch(exec, &Bodies::finish_message, job);
 }
 
-void seal_raw32(const Exec& exec, const SealJob& job) {
+void finish_raw32(const Exec& exec, const FinishJob& job) {
   expect_indices(job, raw32_bytes(job.index.size()));
-  dispatch(exec, &Bodies::seal_raw32, job);
+  dispatch(exec, &Bodies::finish_raw32, job);
 }
 
-void seal_eliasfano(const Exec& exec, const SealJob& job) {
+void finish_eliasfano(const Exec& exec, const FinishJob& job) {
   expect_indices(job, eliasfano_shape(job.count, job.index.size()).bytes());
-  dispatch(exec, &Bodies::seal_eliasfano, job);
+  dispatch(exec, &Bodies::finish_eliasfano, job);
 }
 
-void seal_bitmap(const Exec& exec, const SealJob& job) {
+void finish_bitmap(const Exec& exec, const FinishJob& job) {
   expect_indices(job, bitmap_bytes(job.count));
-  dispatch(exec, &Bodies::seal_bitmap, job);
+  dispatch(exec, &Bodies::finish_bitmap, job);
 }
 
 // value_coding.hpp
@@ -202,7 +202,7 @@ void expect_pieces(const Exec& exec, const FeedbackQuantizeJob& job) {
   }
   WINNOW_EXPECTS(end <= job.partition.count(), "pieces must lie within the partition");
   WINNOW_EXPECTS(
-      exec.place != Place::cuda || job.pieces.host.size() <= 1 || job.pieces.there != nullptr,
+      exec.place != Place::cuda || job.pieces.host.size() <= 1 || job.pieces.placed != nullptr,
       "several pieces need their list in device memory");
 }
 

@@ -43,10 +43,10 @@
   LANES(reduce)                         \
   LANES(residual_add)                   \
   LANES(scale)                          \
-  LOOPS(seal)                           \
-  LOOPS(seal_bitmap)                    \
-  LANES(seal_eliasfano)                 \
-  LOOPS(seal_raw32)                     \
+  LOOPS(finish_message)                 \
+  LOOPS(finish_bitmap)                  \
+  LANES(finish_eliasfano)               \
+  LOOPS(finish_raw32)                   \
   LOOPS(seeded_decode)                  \
   LANES(select_sums)                    \
   LANES(select_sums_scratch)            \

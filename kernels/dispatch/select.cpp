@@ -99,8 +99,9 @@ void check(const Exec& exec, const Job& job) {
   WINNOW_EXPECTS(
       job.out.touched.size() == job.out.sum.size() && job.out.touched.size() <= owned.most,
       "touched and sum must have equal sizes, at most `most`");
-  WINNOW_EXPECTS(job.fed != nullptr && job.touched_count != nullptr && job.result != nullptr,
-                 "sums need fed, touched_count and result");
+  WINNOW_EXPECTS(
+      job.accumulated != nullptr && job.touched_count != nullptr && job.result != nullptr,
+      "sums need accumulated, touched_count and result");
   WINNOW_EXPECTS(exec.place == Place::cuda || exec.workspace != nullptr,
                  "selection needs Exec::workspace");
 }
@@ -133,8 +134,9 @@ void keep_sums(const Exec& exec, const KeepSumsJob& job) {
                  "there must be room for all own elements in the list of those that reach the "
                  "bound, and in touched and sum");
   if (exec.place != Place::cuda) {
-    WINNOW_EXPECTS(job.fed->listed_by > 0 && job.fed->listed <= owned.own.index.size(),
-                   "all elements that reach the bound, which is above 0, must be listed");
+    WINNOW_EXPECTS(
+        job.accumulated->listed_by > 0 && job.accumulated->listed <= owned.own.index.size(),
+        "all elements that reach the bound, which is above 0, must be listed");
     WINNOW_EXPECTS(*job.kept + owned.count <= job.out.index.size(),
                    "index and value need room for all own elements behind what is kept");
   }

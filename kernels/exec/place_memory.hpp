@@ -142,12 +142,12 @@ class Arrays {
 template <class T>
 struct Placed {
   std::span<const T> host = {};
-  const T* there = nullptr;  ///< `host` itself on the host; on a device a copy in its scratch, or
-                             ///< null if the list has one entry, which travels with the launch
+  const T* placed = nullptr;  ///< `host` itself on the host; on a device a copy in its scratch, or
+                              ///< null if the list has one entry, which travels with the launch
 
   /// A part of the list.
   Placed subspan(std::size_t begin, std::size_t count) const {
-    return {host.subspan(begin, count), there == nullptr ? nullptr : there + begin};
+    return {host.subspan(begin, count), placed == nullptr ? nullptr : placed + begin};
   }
 };
 
@@ -158,9 +158,9 @@ Placed<T> place(const Exec& exec, std::span<const T> list) {
   static_assert(std::is_trivially_copyable_v<T>);
   if (exec.place != Place::cuda) return {list, list.data()};
   if (list.size() == 1) return {list, nullptr};
-  const auto there = scratch_of(exec).take<T>(list.size());
-  store(exec, std::as_writable_bytes(there), std::as_bytes(list));
-  return {list, there.data()};
+  const auto copy = scratch_of(exec).take<T>(list.size());
+  store(exec, std::as_writable_bytes(copy), std::as_bytes(list));
+  return {list, copy.data()};
 }
 
 /// A word in the memory of exec.place: free on the host, one wait on a device.

@@ -9,11 +9,11 @@ namespace winnow {
 void Exec::Launches::add(Launch launch, std::span<const std::byte> task) {
   auto kind = std::ranges::find(kinds_, launch, &Kind::launch);
   if (kind == kinds_.end()) kind = kinds_.insert(kind, {launch, {}});
+  is_empty_ = false;
   kind->tasks.insert(kind->tasks.end(), task.begin(), task.end());
 }
 
-void Exec::Launches::close(const Exec& exec, bool dropped) {
-  is_open_ = false;
+void Exec::Launches::end(const Exec& exec, bool dropped) {
   const auto drop = [this] {
     for (Kind& kind : kinds_) kind.tasks.clear();
   };

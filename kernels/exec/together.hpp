@@ -26,16 +26,23 @@ class Exec::Launches {
 
   void open(const Exec& exec) { is_open_ = true, condition_ = exec.condition; }
   /// Launches what there is, unless it is `dropped`.
-  void close(const Exec& exec, bool dropped);
+  void close(const Exec& exec, bool dropped) {
+    is_open_ = false;
+    if (is_empty_) return;
+    is_empty_ = true;
+    end(exec, dropped);
+  }
 
  private:
   struct Kind {
     Launch launch;
     std::vector<std::byte> tasks;  // empty of a kind that was there before, and keeps its memory
   };
+  void end(const Exec& exec, bool dropped);
+
   std::vector<Kind> kinds_;
   Condition condition_;
-  bool is_open_ = false;
+  bool is_open_ = false, is_empty_ = true;
 };
 
 namespace kernels {

@@ -66,12 +66,11 @@ void Workspace::Internal::set_registrar(Workspace& workspace, MemoryRegistrar re
   }
 }
 
-bool Workspace::Internal::is_foreign(const Workspace& workspace, const std::byte* memory) noexcept {
-  const auto holds = [memory](const Block& block) {
+bool Workspace::Internal::holds(const Workspace& workspace, const std::byte* memory) noexcept {
+  return std::ranges::any_of(workspace.blocks_, [memory](const Block& block) {
     const std::less<> before;  // a total order of pointers
     return !before(memory, block.memory) && before(memory, block.memory + block.bytes);
-  };
-  return workspace.registrar_ && std::ranges::none_of(workspace.blocks_, holds);
+  });
 }
 
 /// Makes a block with so many unused bytes the current one.

@@ -23,11 +23,16 @@ struct Workspace::Internal {
   static void set_registrar(Workspace& workspace, MemoryRegistrar registrar);
   /// Whether blocks are registered and this memory lies in none of them. Data that a transport is
   /// to move is then copied here first: see Transport::registrar.
-  static bool is_foreign(const Workspace& workspace, const std::byte* memory) noexcept;
+  static bool is_foreign(const Workspace& workspace, const std::byte* memory) noexcept {
+    return workspace.registrar_ && !holds(workspace, memory);
+  }
 
   /// Never frees memory again, not even in the destructor: for scratch that a transport may still
   /// access after a failure.
   static void abandon(Workspace& workspace) noexcept { workspace.abandoned_ = true; }
+
+ private:
+  static bool holds(const Workspace& workspace, const std::byte* memory) noexcept;
 };
 
 }  // namespace winnow

@@ -65,13 +65,13 @@ double term_bytes(const Term& term) {
   return term.is_coded() ? bytes_of(term.coded) : bytes_of(term.value);
 }
 
-// Bodies. Messages are sealed and opened in a cache: what their lists move is counted where the
+// Bodies. Messages are finished and decoded in a cache: what their lists move is counted where the
 // entries come from, or go to.
 
 constexpr auto kFree = [](const Exec&, auto...) {};
 constexpr auto kNoScratch = [](const Exec&, auto...) -> std::size_t { return 0; };
 
-void seal_message(const Exec& exec, const SealJob& job) {
+void finish_message(const Exec& exec, const FinishJob& job) {
   pass(exec, bytes_of(job.message));
 }
 
@@ -137,7 +137,7 @@ void merge_lists(const Exec& exec, const MergeJob& job) {
 void sum(const Exec& exec, const OrderedSumJob& job) {
   double all = 0;
   for (const PlacedSpan& sum : job.sums.host) all += bytes_of(sum.elements.bytes());
-  double bytes = job.sums_are_fed ? 0 : all;
+  double bytes = job.after_accumulate ? 0 : all;
   for (const Term& term : job.terms.host) {
     bytes += term.is_list() || term.is_coded() ? term_bytes(term) : all;
   }
@@ -191,10 +191,10 @@ constexpr Bodies kCounted{
     .quantize = [](const Exec& exec, const ValueFormat&, const RandomKey&, std::span<float> values,
                    std::span<std::byte>) { pass(exec, bytes_of(values)); },
     .raw32_decode = kFree,
-    .seal = seal_message,
-    .seal_bitmap = seal_message,
-    .seal_eliasfano = seal_message,
-    .seal_raw32 = seal_message,
+    .finish_message = finish_message,
+    .finish_bitmap = finish_message,
+    .finish_eliasfano = finish_message,
+    .finish_raw32 = finish_message,
     .seeded_decode = kFree,
     .select_sums = select,
     .select_sums_scratch = kNoScratch,

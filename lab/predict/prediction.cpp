@@ -90,7 +90,7 @@ bool write(Exchange& exchange) {
 
 /// Runs a bucket in one part and notes its rounds.
 void run_whole(const Tally& tally, SimulatedTransport& rank, Exchange& exchange) {
-  Rounds rounds = tally.schedule.run(exchange);
+  Rounds rounds = tally.schedule.run_part(exchange);
   double begin = rank.clock();
   std::uint64_t sent = rank.bytes_sent();
   for (std::size_t number = 0; rounds.resume(); ++number) {

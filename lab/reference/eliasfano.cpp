@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kernels/cpu/seal.hpp"
+#include "kernels/cpu/finish_message.hpp"
 #include "kernels/index_coding.hpp"
 
 namespace winnow::kernels::reference {
@@ -54,10 +54,10 @@ void encode(const EliasFanoShape& shape, std::span<const std::uint32_t> index,
 
 }  // namespace
 
-void seal_eliasfano(const Exec& exec, const SealJob& job) {
+void finish_eliasfano(const Exec& exec, const FinishJob& job) {
   const EliasFanoShape shape = eliasfano_shape(job.count, job.index.size());
   encode(shape, job.index, job.message.subspan(kHeaderBytes, shape.bytes()));
-  cpu::seal(exec, job);
+  cpu::finish_message(exec, job);
 }
 
 void eliasfano_decode(const Exec&, std::span<const DecodeJob> jobs) {

@@ -92,20 +92,20 @@ void select_one(const Exec& exec, const FeedbackSelectJob& job) {
   if (job.own_bound != nullptr) spans.own.bound = *job.own_bound;
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
-  const Feedback fed = accumulate(workspace, spans);
+  const Feedback feedback = accumulate(workspace, spans);
   std::uint64_t candidates = 0;
-  for (const std::uint32_t i : fed.competing) candidates += counts(job.side, fed.acc[i]);
-  take_largest(fed.competing, fed.acc, job.side, job.index);
+  for (const std::uint32_t i : feedback.competing) candidates += counts(job.side, feedback.acc[i]);
+  take_largest(feedback.competing, feedback.acc, job.side, job.index);
   for (std::size_t j = 0; j < job.index.size(); ++j) {
     const std::uint32_t i = job.index[j];
-    job.value[j] = counts(job.side, fed.acc[i]) ? fed.acc[i] : 0;
-    if (counts(job.side, fed.acc[i])) spans.residual[i] = 0;
+    job.value[j] = counts(job.side, feedback.acc[i]) ? feedback.acc[i] : 0;
+    if (counts(job.side, feedback.acc[i])) spans.residual[i] = 0;
     job.index[j] = job.base + i;
   }
-  *job.result = {.finite = fed.finite,
+  *job.result = {.finite = feedback.finite,
                  .candidates = candidates,
                  .passes = 1,
-                 .listed = fed.listed,
+                 .listed = feedback.listed,
                  .listed_by = spans.own.bound};
 }
 
@@ -125,18 +125,18 @@ void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
   const FeedbackSpans& spans = job.spans;
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
-  const Feedback fed = accumulate(workspace, spans);
+  const Feedback feedback = accumulate(workspace, spans);
   const std::uint64_t before = *job.kept;
-  for (const std::uint32_t i : fed.competing) {
-    if (!std::isfinite(fed.acc[i]) || std::fabs(fed.acc[i]) < job.bound) continue;
+  for (const std::uint32_t i : feedback.competing) {
+    if (!std::isfinite(feedback.acc[i]) || std::fabs(feedback.acc[i]) < job.bound) continue;
     job.index[*job.kept] = job.base + i;
-    job.value[(*job.kept)++] = fed.acc[i];
+    job.value[(*job.kept)++] = feedback.acc[i];
     spans.residual[i] = 0;
   }
-  *job.result = {.finite = fed.finite,
+  *job.result = {.finite = feedback.finite,
                  .candidates = *job.kept - before,
                  .passes = 1,
-                 .listed = fed.listed,
+                 .listed = feedback.listed,
                  .listed_by = spans.own.bound};
 }
 

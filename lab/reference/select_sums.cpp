@@ -93,7 +93,7 @@ void keep_sums(const Exec& exec, const KeepSumsJob& job) {
   *job.result = add(exec, job, sums);
   std::uint64_t end = *job.kept;
   for (std::uint64_t i = 0; job.result->finite && i < owned.count; ++i) {
-    if (!(std::fabs(sums[i]) >= job.fed->listed_by)) continue;
+    if (!(std::fabs(sums[i]) >= job.accumulated->listed_by)) continue;
     job.out.index[end] = static_cast<std::uint32_t>(owned.begin + i);
     job.out.value[end++] = sums[i];
   }

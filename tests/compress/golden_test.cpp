@@ -183,7 +183,7 @@ TEST(Golden, SaysWhatIsStatedHere) {
       const MessageLayout layout = lay_out(shape, again.span());
       std::ranges::copy(value_part, layout.value_part.begin());
       header.flags = g.flags;
-      seal(exec, header, shape, view.term.index, again.span(), g.codings);
+      finish_message(exec, header, shape, view.term.index, again.span(), g.codings);
       EXPECT_TRUE(std::ranges::equal(again.span(), file.span()));
     }
   }
@@ -219,9 +219,9 @@ TEST(Golden, ASupportHasNoValues) {
       EXPECT_EQ(shape.bytes(), file.span().size());
       Bytes again(file.span().size());
       std::ranges::fill(again.span(), std::byte{0xa5});
-      Header sealed = header;
-      sealed.flags = flags;
-      seal(exec, sealed, shape, view.term.index, again.span(), codings);
+      Header flagged = header;
+      flagged.flags = flags;
+      finish_message(exec, flagged, shape, view.term.index, again.span(), codings);
       EXPECT_TRUE(std::ranges::equal(again.span(), file.span()));
     }
     // As what carries values it is refused, whatever its kind.

@@ -47,9 +47,9 @@ TEST(Message, RoundTrips) {
     header.flags = Header::kPoison;
     const auto index = spread(c.count, c.k);
     const auto value = ramp(c.k);
-    Bytes message = sealed(header, index, value);
+    Bytes message = finished_message(header, index, value);
     EXPECT_EQ(message.span().size() % 8, 0u);
-    Bytes again = sealed(header, index, value, Exec{.place = lab::kReference});
+    Bytes again = finished_message(header, index, value, Exec{.place = lab::kReference});
     EXPECT_TRUE(std::ranges::equal(message.span(), again.span()));
 
     Workspace workspace;
@@ -102,10 +102,11 @@ TEST(Message, RefusesWhatItCannotCarry) {
   const std::vector<std::uint32_t> six = spread(100, 6);
   EXPECT_THROW(lay_out(shape, message.span().first(8)), UsageError);
   EXPECT_THROW(lay_out(shape, Bytes(2000).span().subspan(4, message.span().size())), UsageError);
-  EXPECT_THROW(seal(Exec{}, gradient_header(100, 7), shape, six, message.span()), UsageError);
+  EXPECT_THROW(finish_message(Exec{}, gradient_header(100, 7), shape, six, message.span()),
+               UsageError);
   Header flagged = gradient_header(100, 6);
   flagged.flags = 4;
-  EXPECT_THROW(sealed(flagged, six, ramp(6)), UsageError);
+  EXPECT_THROW(finished_message(flagged, six, ramp(6)), UsageError);
   EXPECT_THROW(decode(Exec{}, message.span(), gradient_header(100, 7), 0), UsageError);
 }
 
@@ -115,11 +116,11 @@ TEST(Message, NeedsTheWorkspacesOfItsPlace) {
                              .is_device = true};
   Workspace device(nobodys), host;
   const Header header = gradient_header(1000, 11);
-  Bytes message = sealed(header, spread(1000, 11), ramp(11));
+  Bytes message = finished_message(header, spread(1000, 11), ramp(11));
   for (const Exec& exec :
        {Exec{.place = Place::cuda, .workspace = &device}, Exec{.workspace = &device},
         Exec{.place = Place::cuda, .workspace = &host}}) {
-    EXPECT_THROW(sealed(header, spread(1000, 11), ramp(11), exec), UsageError);
+    EXPECT_THROW(finished_message(header, spread(1000, 11), ramp(11), exec), UsageError);
     EXPECT_THROW(decode(exec, message.span(), header, kSender), UsageError);
   }
 }
@@ -130,7 +131,7 @@ TEST(Message, MayCarryFewerWhereThatIsExpected) {
                           Header::Kind::partial}) {
     Header header = gradient_header(1000, 11);
     header.kind = kind;
-    Bytes message = sealed(header, spread(1000, 11), ramp(11));
+    Bytes message = finished_message(header, spread(1000, 11), ramp(11));
     Header expected = header;
     EXPECT_EQ(try_open(message.span(), expected).outcome, Outcome::opened);
     for (const std::uint64_t most : {11u, 12u, 1000u}) {
@@ -150,7 +151,8 @@ TEST(Message, TakesTheSameScratchWhateverItCarries) {
     Header expected = gradient_header(1000, 1000);
     std::vector<std::ptrdiff_t> taken;
     for (const std::uint64_t k : {0u, 1u, 400u, 999u, 1000u}) {
-      Bytes message = sealed(gradient_header(1000, k), spread(1000, k), ramp(k), Exec{}, codings);
+      Bytes message =
+          finished_message(gradient_header(1000, k), spread(1000, k), ramp(k), Exec{}, codings);
       Workspace workspace;
       const Workspace::Scope scope(workspace);
       workspace.reserve(100000);
@@ -166,7 +168,7 @@ TEST(Message, TakesTheSameScratchWhateverItCarries) {
 // A layout for all of them: the takes of a call do not grow with its ranks.
 TEST(Message, TakesScratchEquallyOftenForAnyNumber) {
   const Header header = gradient_header(1000, 11);
-  Bytes message = sealed(header, spread(1000, 11), ramp(11));
+  Bytes message = finished_message(header, spread(1000, 11), ramp(11));
   for (const std::size_t messages : {1u, 2u, 7u}) {
     const std::vector<ReceivedMessage> incoming(messages, {message.span(), header, kSender});
     std::vector<MessageView> views(messages);
@@ -197,7 +199,7 @@ TEST(Message, CarriesTheIndexCodingAskedFor) {
   const Header header = gradient_header(1000, 11);
   for (const IndexCoding* asked : {&kRaw32Coding, &kEliasFanoCoding, &kBitmapCoding}) {
     const Codings codings{.index = asked};
-    Bytes message = sealed(header, spread(1000, 11), ramp(11), Exec{}, codings);
+    Bytes message = finished_message(header, spread(1000, 11), ramp(11), Exec{}, codings);
     Workspace workspace;
     const Workspace::Scope scope(workspace);
     const auto view =
@@ -214,7 +216,7 @@ TEST(Message, ItsCodedValuesAreDecodedForASum) {
   for (const std::string_view name :
        {"bf16", "fp16", "int8", "int4", "sign", "int2", "fp8", "mean"}) {
     const Codings codings = codings_of(name);
-    Bytes message = sealed(header, spread(1000, 130), ramp(130), Exec{}, codings);
+    Bytes message = finished_message(header, spread(1000, 130), ramp(130), Exec{}, codings);
     std::vector<float> errors = ramp(130);
     std::vector<std::uint64_t> words(kernels::value_bytes(codings.value, 130) / 8);
     kernels::quantize(Exec{}, codings.value, {}, errors, std::as_writable_bytes(std::span(words)));
@@ -237,7 +239,7 @@ TEST(Message, CarriesAnyBitsOfAValue) {
   const std::uint32_t bits[] = {0x7fc00001, 0xff800000, 0x80000000, 1, 0x7f800001, 0xffffffff};
   std::vector<float> value(6);
   std::memcpy(value.data(), bits, sizeof bits);
-  Bytes message = sealed(header, {}, value);
+  Bytes message = finished_message(header, {}, value);
   Workspace workspace;
   const Workspace::Scope scope(workspace);
   const auto view = decode(Exec{.workspace = &workspace}, message.span(), header, kSender);

@@ -52,16 +52,16 @@ inline compress::Header gradient_header(std::uint64_t count, std::uint64_t k) {
   return header;
 }
 
-inline Bytes sealed(const compress::Header& header, std::span<const std::uint32_t> index,
-                    std::span<const float> value, const Exec& exec = {},
-                    const compress::Codings& codings = {}) {
+inline Bytes finished_message(const compress::Header& header, std::span<const std::uint32_t> index,
+                              std::span<const float> value, const Exec& exec = {},
+                              const compress::Codings& codings = {}) {
   const compress::Shape shape = compress::shape_of(header.count, header.k, codings);
   Bytes message(shape.bytes());
   std::ranges::fill(message.span(), std::byte{0xa5});  // what was there before must not show
   const compress::MessageLayout layout = compress::lay_out(shape, message.span());
   std::vector<float> values(value.begin(), value.end());
   kernels::quantize(exec, codings.value, {}, values, layout.value_part);
-  compress::seal(exec, header, shape, index, message.span(), codings);
+  compress::finish_message(exec, header, shape, index, message.span(), codings);
   return message;
 }
 

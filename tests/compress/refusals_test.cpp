@@ -32,7 +32,7 @@ std::vector<Small> small_messages() {
   std::vector<Small> messages;
   const auto add = [&](std::uint64_t count, std::uint64_t k) {
     const Header header = gradient_header(count, k);
-    messages.push_back({header, sealed(header, spread(count, k), ramp(k))});
+    messages.push_back({header, finished_message(header, spread(count, k), ramp(k))});
   };
   for (const auto& [count, k] : {std::pair{0, 0},
                                  {3, 3},
@@ -54,9 +54,10 @@ std::vector<Small> small_messages() {
       const Header header =
           gradient_header(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(k));
       const Codings codings = codings_of(name, index);
-      messages.push_back(
-          {header, sealed(header, spread(header.count, header.k), ramp(header.k), Exec{}, codings),
-           codings});
+      messages.push_back({header,
+                          finished_message(header, spread(header.count, header.k), ramp(header.k),
+                                           Exec{}, codings),
+                          codings});
     }
   }
   return messages;
@@ -112,7 +113,7 @@ TEST(Message, EveryBitMeansSomething) {
                      std::ranges::equal(value_part, sound.bytes.last(value_part.size())));
         const MessageLayout layout = lay_out(shape, again.span());
         std::ranges::copy(value_part, layout.value_part.begin());
-        seal(exec, view.header, shape, view.term.index, again.span(), small.codings);
+        finish_message(exec, view.header, shape, view.term.index, again.span(), small.codings);
         EXPECT_TRUE(std::ranges::equal(again.span(), forged.span()));
       }
     }
@@ -150,7 +151,7 @@ TEST(Message, RefusesRandomBytes) {
 
 TEST(Message, RefusesForgedHeaders) {
   const Header sound = gradient_header(1000, 11);
-  Bytes message = sealed(sound, spread(1000, 11), ramp(11));
+  Bytes message = finished_message(sound, spread(1000, 11), ramp(11));
   Header header;
   std::memcpy(&header, message.span().data(), sizeof header);
   struct Case {
@@ -205,21 +206,21 @@ TEST(Message, RefusesForgedHeaders) {
 
 TEST(Message, RefusesForgedBodies) {
   const Header header = gradient_header(1000, 11);
-  Bytes padded = sealed(header, spread(1000, 11), ramp(11));
+  Bytes padded = finished_message(header, spread(1000, 11), ramp(11));
   padded.span().back() = std::byte{1};
   correct_checksum(padded.span());
   expect_refused(padded.span(), header, "with zeros behind them");
   for (const auto& index : {std::vector<std::uint32_t>{7, 7}, {8, 7}, {7, 1000}}) {
     const Header two = gradient_header(1000, 2);  // raw32
-    Bytes message = sealed(two, index, ramp(2));
+    Bytes message = finished_message(two, index, ramp(2));
     expect_refused(message.span(), two, "ascending positions below 1000");
   }
   const Header one = gradient_header(1000, 1);
-  Bytes filled = sealed(one, spread(1000, 1), ramp(1));
+  Bytes filled = finished_message(one, spread(1000, 1), ramp(1));
   filled.span()[sizeof(Header) + 4] = std::byte{1};
   correct_checksum(filled.span());
   expect_refused(filled.span(), one, "index part");
-  Bytes repeated = sealed(header, std::vector<std::uint32_t>(11, 500), ramp(11));
+  Bytes repeated = finished_message(header, std::vector<std::uint32_t>(11, 500), ramp(11));
   expect_refused(repeated.span(), header, "is not eliasfano");
 }
 
@@ -239,7 +240,7 @@ TEST(Message, NamesWhatRanksDifferIn) {
   for (const Case& c : cases) {
     Header header = gradient_header(1000, 11);
     c.change(header);
-    Bytes message = sealed(header, spread(header.count, header.k), ramp(header.k));
+    Bytes message = finished_message(header, spread(header.count, header.k), ramp(header.k));
     const Answer answer = try_open(message.span(), gradient_header(1000, 11));
     EXPECT_EQ(answer.outcome, Outcome::usage_error) << answer.text;
     EXPECT_NE(answer.text.find("rank 5 and this rank differ in "), std::string::npos);

@@ -3,8 +3,10 @@
 // A call that finds no memory has changed nothing, if plan_scratch has seen its part.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,6 +47,12 @@ class Parameters {
     }
     return values_ != before_;
   }
+  /// Whether a selection among sums has ended, of some piece.
+  bool has_selected_sums() const {
+    return std::ranges::any_of(part.pieces, [](const compress::Piece& piece) {
+      return piece.state->bounds->sum_bound.bound != 0;
+    });
+  }
 
   Part part;
 
@@ -64,11 +72,11 @@ class Parameters {
   std::vector<std::vector<float>> values_, before_;
 };
 
-const Parameters* watched = nullptr;
+std::function<bool()> has_changed;
 int late = 0;  // allocations after something had changed
 
 std::byte* allocate(std::size_t bytes) {
-  if (watched != nullptr && watched->changed()) ++late;
+  if (has_changed && has_changed()) ++late;
   return static_cast<std::byte*>(std::aligned_alloc(64, bytes));
 }
 void release(std::byte* memory) noexcept {
@@ -76,23 +84,27 @@ void release(std::byte* memory) noexcept {
 }
 constexpr MemorySource kWatched{.allocate = allocate, .release = release};
 
+enum class Planned { nothing, gradients, all };
+
 struct Call {
   std::vector<std::uint64_t> counts;
   std::uint32_t owners;
   int threads;
-  bool is_planned;
+  Planned planned;
 };
 
-/// Encodes a gradient with the scratch that is planned, or without a plan.
+/// Encodes a gradient, and an owner the sums without what other ranks keep, with the scratch that
+/// is planned, or without a plan.
 void encode(const compress::Compressor& compressor, const Call& call) {
-  const auto& [counts, owners, threads, is_planned] = call;
+  const auto& [counts, owners, threads, planned] = call;
   Parameters parameters(counts);
   Part& part = parameters.part;
   compress::share_out(part, compressor, owners, owners == 1 ? Part::kNobody : owners - 1);
   Workspace plans, scratch(kWatched);
-  if (is_planned) {
+  if (planned != Planned::nothing) {
     compress::plan_scratch({.threads = threads, .workspace = &plans}, compressor, part);
   }
+  if (planned == Planned::gradients) part.scratch.sums = 0;
   const Exec exec{.threads = threads, .workspace = &scratch};
   std::vector<std::vector<std::uint64_t>> buffers;
   std::vector<std::span<std::byte>> messages;
@@ -103,10 +115,21 @@ void encode(const compress::Compressor& compressor, const Call& call) {
   if (owners > 1) messages.back() = {};
   compress::EncodeResult out{.messages = messages};
   const kernels::ScratchScope scope(exec);
-  watched = &parameters;
+  has_changed = [&] { return parameters.changed(); };
   compressor.encode(exec, {.part = part, .header = {}, .random = {}}, out);
-  watched = nullptr;
+  has_changed = nullptr;
   EXPECT_TRUE(parameters.changed());
+  if (owners == 1 || compressor.knows_support()) return;  // then no sums are selected
+
+  Workspace of_sums(kWatched);
+  const Exec sums_exec{.threads = threads, .workspace = &of_sums};
+  const kernels::ScratchScope sums_scope(sums_exec);
+  const std::vector<compress::MessageView> contributions(owners);
+  std::vector<std::uint64_t> sums(part.shapes.sums[part.self].bytes() / 8);
+  has_changed = [&] { return parameters.has_selected_sums(); };
+  compressor.encode_sums(sums_exec, {.part = part, .header = {}, .random = {}}, contributions,
+                         out.owned, std::as_writable_bytes(std::span(sums)));
+  has_changed = nullptr;
 }
 
 TEST(Scratch, IsThereBeforeAPassChangesAnything) {
@@ -117,7 +140,7 @@ TEST(Scratch, IsThereBeforeAPassChangesAnything) {
       if (owners > 1 && compressor->one_sign()) continue;
       for (const int threads : {1, 3}) {
         late = 0;
-        encode(*compressor, {{333, 70001, 64, 1, 1'000'000, 0}, owners, threads, true});
+        encode(*compressor, {{333, 70001, 64, 1, 1'000'000, 0}, owners, threads, Planned::all});
         EXPECT_EQ(late, 0) << name << ", " << owners << " owners, " << threads << " threads";
       }
     }
@@ -126,8 +149,17 @@ TEST(Scratch, IsThereBeforeAPassChangesAnything) {
 
 TEST(Scratch, IsAllocatedLateWithoutAPlan) {
   late = 0;
-  encode(*compress::make_compressor("topk:0.01"), {{64, 4'000'000}, 1, 1, false});
+  encode(*compress::make_compressor("topk:0.01"), {{64, 4'000'000}, 1, 1, Planned::nothing});
   EXPECT_GT(late, 0);
+}
+
+TEST(Scratch, OfSumsIsAllocatedLateWithoutAPlan) {
+  const auto compressor = compress::make_compressor("topk:0.01");
+  for (const Planned planned : {Planned::all, Planned::gradients}) {
+    late = 0;
+    encode(*compressor, {{64, 333, 4'000'000}, 2, 1, planned});
+    EXPECT_EQ(late > 0, planned == Planned::gradients);
+  }
 }
 
 }  // namespace

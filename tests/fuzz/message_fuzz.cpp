@@ -74,8 +74,8 @@ void check_index(const compress::MessageView& view) {
           "decode() accepted a position that is not below count");
 }
 
-/// seal() could have written whatever decode() accepts, and decode() throws only what it documents.
-/// Returns whether it accepts.
+/// finish_message() could have written whatever decode() accepts, and decode() throws only what it
+/// documents. Returns whether it accepts.
 bool check_open(const Exec& exec, std::span<const std::byte> message,
                 const compress::Expected& expected, const Codings& codings) {
   try {
@@ -86,9 +86,9 @@ bool check_open(const Exec& exec, std::span<const std::byte> message,
     const auto layout = compress::lay_out(shape, again);
     const auto value_part = view.bytes.last(shape.value_bytes);
     std::ranges::copy(value_part, layout.value_part.begin());
-    compress::seal(exec, view.header, shape, view.term.index, again, codings);
+    compress::finish_message(exec, view.header, shape, view.term.index, again, codings);
     require(std::memcmp(again.data(), message.data(), message.size()) == 0,
-            "decode() accepted a message that seal() does not write");
+            "decode() accepted a message that finish_message() does not write");
     check_index(view);
     check_values(view, codings.value, value_part);
     fuzz::reach.count(view.header);

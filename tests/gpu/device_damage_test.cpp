@@ -55,7 +55,7 @@ class Corrupting final : public ForwardingTransport {
 };
 
 /// The residual of bucket 1 holds what waited and the gradient that did not go through.
-void expect_put_back(const Exec& place, const AllReducer& reducer,
+void expect_restored(const Exec& place, const AllReducer& reducer,
                      const std::vector<float>& gradient, const std::vector<float>& before) {
   const std::vector<float> after = on_host(place, reducer.residual(1));
   ASSERT_EQ(after.size(), gradient.size());
@@ -106,7 +106,7 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
         if (schedule == "gather"sv || schedule == "doubling"sv) return;  // what it got is sound
         EXPECT_EQ(said, "");
         EXPECT_EQ(reducer.totals().poisoned, 1U);
-        expect_put_back(place, reducer, gradient, before);
+        expect_restored(place, reducer, gradient, before);
         return;
       }
       EXPECT_THAT(said, HasSubstr(waits ? "message from rank 0: its checksum"
@@ -116,7 +116,7 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
       for (const float element : on_host(place, bucket.span())) {
         EXPECT_TRUE(waits ? element == 0 : std::isnan(element));
       }
-      expect_put_back(place, reducer, gradient, before);
+      expect_restored(place, reducer, gradient, before);
     });
   }
 }
@@ -145,7 +145,7 @@ TEST_P(UnionsOnDevice, CarryPoisonAfterACorruptMessage) {
     transport->armed = inner->rank() == 1 ? 1 : 0;
     reducer.all_reduce(bucket.span(), 1);
     expect_nan(place, bucket.span());
-    expect_put_back(place, reducer, gradient, before);
+    expect_restored(place, reducer, gradient, before);
     if (inner->rank() == 0) {
       over.wait();
       EXPECT_THAT([&] { reducer.synchronize(); },
@@ -188,7 +188,7 @@ TEST_P(UnionsOnDevice, ThatGoRoundANodeAreRefusedThere) {
       return;
     }
     expect_nan(place, bucket.span());
-    expect_put_back(place, reducer, gradient, before);
+    expect_restored(place, reducer, gradient, before);
     over.wait();
     EXPECT_THAT([&] { reducer.synchronize(); },
                 ThrowsMessage<CommError>(HasSubstr("message from rank 0: the device found it")));

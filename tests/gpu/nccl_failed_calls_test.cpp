@@ -125,7 +125,7 @@ TEST_P(PeersOverNccl, NobodyWaitsForAPeerThatIsGone) {
 }
 
 /// Call after call, without a look at what became of the one before.
-TEST_F(AllReducerOverNccl, TwoLevelsSendOnWhatTheLastCallPutBack) {
+TEST_F(AllReducerOverNccl, TwoLevelsSendOnWhatTheLastCallRestored) {
   constexpr int kRanks = 4, kPerNode = 2;
   constexpr std::size_t kCount = 1000;
   for (const char* schedule :
@@ -159,7 +159,7 @@ TEST_F(AllReducerOverNccl, TwoLevelsSendOnWhatTheLastCallPutBack) {
 
 /// Parameter 1 is put back in a bucket of two, of which the host has not heard when a step begins
 /// that calls it alone. The step is discarded, and the next call of both sends everything on.
-TEST_F(AllReducerOverNccl, ADiscardedStepLeavesWhatWasPutBack) {
+TEST_F(AllReducerOverNccl, ADiscardedStepLeavesWhatWasRestored) {
   constexpr int kRanks = 4, kPerNode = 2;
   constexpr std::size_t kCount = 1000;
   const Meeting meeting(kRanks, kPerNode);

@@ -45,9 +45,9 @@ TEST_F(DeviceTest, UnionsOfListsAllocateNothingAfterOneOfEverything) {
       compress::partial_header(gradient_header(kCount, kCount / 2), part, 2);
   const auto allocations_with = [&](const MessageView& message) {
     const Workspace::Scope scope(host), device_scope(device);
-    const compress::Union both = compressor->merge(place, sum, message, message);
-    if (both.size != nullptr) {
-      (void)compressor->finalize(place, both, kernels::read(place, both.size));
+    const compress::Merged merged = compressor->merge(place, sum, message, message);
+    if (const auto* const both = std::get_if<compress::Union>(&merged)) {
+      (void)compressor->finalize(place, *both, kernels::read(place, both->size));
     }
     return device.allocations();
   };

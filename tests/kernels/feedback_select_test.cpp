@@ -598,7 +598,7 @@ TEST(FeedbackSelectJob, AnUnspecifiedGradientIsOnlyMarked) {
     for_each_body([&](const Exec& exec) {
       SelectBound bound{.bound = bound_of_step, .margin = 0, .k = 300};
       SelectOutcome got = run(exec, given, bound, [](FeedbackSelectJob& job) {
-        job.gradient_after = GradientAfter::fed;
+        job.gradient_after = GradientAfter::accumulated;
       });
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < got.gradient.size(); ++i) {

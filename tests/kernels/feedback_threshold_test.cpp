@@ -110,7 +110,7 @@ TEST_P(FeedbackThreshold, SelectsFromMany) {
 TEST(FeedbackThresholdJob, AnUnspecifiedGradientIsOnlyMarked) {
   const ThresholdJob job(Input::not_finite, 9000, 2, 0.75F);
   for_each_body([&](const Exec& exec) {
-    ThresholdOutcome got = run(exec, job, GradientAfter::fed);
+    ThresholdOutcome got = run(exec, job, GradientAfter::accumulated);
     for (std::size_t p = 0; p < job.parameters(); ++p) {
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < job.gradient[p].size(); ++i) {

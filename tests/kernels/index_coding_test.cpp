@@ -15,8 +15,8 @@
 #include <winnow/error.hpp>
 
 #include "tests/harness/kernel_place.hpp"
+#include "tests/kernels/cases/finish_cases.hpp"
 #include "tests/kernels/cases/index_cases.hpp"
-#include "tests/kernels/cases/seal_cases.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -28,18 +28,18 @@ using kernels::EliasFanoShape;
 constexpr const compress::IndexCoding* kCodings[] = {
     &compress::kRaw32Coding, &compress::kEliasFanoCoding, &compress::kBitmapCoding};
 
-/// Seals and decodes on a place.
+/// Finishes and decodes on a place.
 IndexBody on(const Exec& exec, const compress::IndexCoding& coding) {
   const auto encode = [&](std::uint64_t count, std::span<const std::uint32_t> index,
                           std::span<std::byte> out) {
-    seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
+    finish_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
       OnPlace<std::byte> there(exec, message);
       OnPlace<std::uint32_t> list(exec, index);
-      coding.seal(exec, {.message = there.span(),
-                         .header = header,
-                         .layout = kHeaderLayout,
-                         .count = count,
-                         .index = list.span()});
+      coding.finish(exec, {.message = there.span(),
+                           .header = header,
+                           .layout = kHeaderLayout,
+                           .count = count,
+                           .index = list.span()});
       std::ranges::copy(there.download(), message.begin());
     });
   };
@@ -116,8 +116,8 @@ TEST(IndexCoding, RefusesWhatNoEncoderWrites) {
   });
 }
 
-/// The messages are written for a larger universe of the same shape, or have indices that seal
-/// never gets.
+/// The messages are written for a larger universe of the same shape, or have indices that
+/// finish_message never gets.
 TEST(IndexCoding, EliasFanoRefusesDisorderRepeatsAndOverflow) {
   ASSERT_EQ(eliasfano_shape(40, 4).low_bits, 0u);
   ASSERT_EQ(eliasfano_shape(400, 4).low_bits, 3u);

@@ -14,7 +14,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/checksum.hpp"
-#include "kernels/seal.hpp"
+#include "kernels/finish_message.hpp"
 #include "lab/reference/place.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/cases/message_header_cases.hpp"
@@ -26,22 +26,22 @@ using kernels::CallStatus;
 using kernels::HeaderLayout;
 using kernels::MessageCheck;
 
-TEST(MessageHeader, SealedInPlaceEqualsACodecsMessage) {
+TEST(MessageHeader, FinishedInPlaceEqualsACodecsMessage) {
   for_each_body([](const Exec& exec) {
-    expect_seals_equal_reference([&](std::span<std::byte> message, const Header& header,
-                                     std::span<const std::uint32_t> words,
-                                     std::span<const kernels::SelectResult> results,
-                                     CallStatus* status) {
+    expect_messages_equal_reference([&](std::span<std::byte> message, const Header& header,
+                                        std::span<const std::uint32_t> words,
+                                        std::span<const kernels::SelectResult> results,
+                                        CallStatus* status) {
       OnPlace<std::byte> there(exec, message);
       OnPlace<std::uint32_t> word_sources(exec, words);
       OnPlace<CallStatus> device_status(exec, 1);
       if (status != nullptr) device_status.upload({status, 1});
       OnPlace<kernels::SelectResult> result_sources(exec, results);
-      kernels::seal(exec, {.message = there.span(),
-                           .header = std::bit_cast<HeaderBytes>(header),
-                           .layout = kHeaderLayout,
-                           .poison = {word_sources.span(), result_sources.span()},
-                           .status = status == nullptr ? nullptr : device_status.data()});
+      kernels::finish_message(exec, {.message = there.span(),
+                                     .header = std::bit_cast<HeaderBytes>(header),
+                                     .layout = kHeaderLayout,
+                                     .poison = {word_sources.span(), result_sources.span()},
+                                     .status = status == nullptr ? nullptr : device_status.data()});
       std::ranges::copy(there.download(), message.begin());
       if (status != nullptr) *status = device_status.download().front();
     });
@@ -52,9 +52,9 @@ TEST(MessageHeader, PaddingBecomesZero) {
   for_each_body([](const Exec& exec) {
     for (const std::size_t padding : {0U, 1U, 4U, 7U}) {
       OnPlace<std::uint64_t> there(exec, std::vector<std::uint64_t>(5000, ~std::uint64_t{0}));
-      kernels::seal(exec, {.message = std::as_writable_bytes(there.span()),
-                           .layout = kHeaderLayout,
-                           .padding = padding});
+      kernels::finish_message(exec, {.message = std::as_writable_bytes(there.span()),
+                                     .layout = kHeaderLayout,
+                                     .padding = padding});
       std::vector<std::uint64_t> message = there.download();
       EXPECT_EQ(message.back(), ~std::uint64_t{0} >> 8 * padding);
       EXPECT_EQ(message[message.size() - 2], ~std::uint64_t{0});
@@ -141,14 +141,15 @@ TEST(MessageHeader, TheFirstUnsoundMessageIsTold) {
 TEST(MessageHeader, WrongSizesAndPlacesAreRefused) {
   std::vector<std::uint64_t> memory(9);
   const auto bytes = std::as_writable_bytes(std::span(memory));
-  const auto refuses_seal = [](const kernels::SealJob& job, const std::string& why,
-                               decltype(&kernels::seal) seal = kernels::seal) {
-    EXPECT_THAT([&] { seal({}, job); },
+  const auto refuses_finish = [](const kernels::FinishJob& job, const std::string& why,
+                                 decltype(&kernels::finish_message) finish =
+                                     kernels::finish_message) {
+    EXPECT_THAT([&] { finish({}, job); },
                 testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
   };
   const auto refuses = [&](std::span<std::byte> message, const HeaderLayout& layout,
                            const std::string& why) {
-    refuses_seal({.message = message, .layout = layout}, why);
+    refuses_finish({.message = message, .layout = layout}, why);
   };
   refuses(bytes.first(56), kHeaderLayout, "no shorter than its header");
   refuses(bytes.subspan(4), kHeaderLayout, "8-byte aligned");
@@ -160,17 +161,17 @@ TEST(MessageHeader, WrongSizesAndPlacesAreRefused) {
   refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 56, .k_at = 20}, "one of 8");
   refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 56, .call_at = 64}, "one of 8");
   refuses(bytes, {.flags_at = 58, .poison = 1, .checksum_at = 56}, "apart");
-  refuses_seal({.message = bytes.first(68), .layout = kHeaderLayout, .padding = 4},
-               "padding ends with a word");
+  refuses_finish({.message = bytes.first(68), .layout = kHeaderLayout, .padding = 4},
+                 "padding ends with a word");
   const std::vector<std::uint32_t> index(5);
-  refuses_seal({.message = bytes, .layout = kHeaderLayout, .count = 9, .index = index},
-               "its header and its indices", kernels::seal_raw32);
-  refuses_seal({.message = bytes, .layout = kHeaderLayout, .count = 900, .index = index},
-               "its header and its indices", kernels::seal_bitmap);
-  refuses_seal({.message = bytes, .layout = kHeaderLayout, .count = 900, .index = index},
-               "its header and its indices", kernels::seal_eliasfano);
-  refuses_seal({.message = bytes, .layout = kHeaderLayout, .count = 4, .index = index},
-               "at most count <= 2^32", kernels::seal_bitmap);
+  refuses_finish({.message = bytes, .layout = kHeaderLayout, .count = 9, .index = index},
+                 "its header and its indices", kernels::finish_raw32);
+  refuses_finish({.message = bytes, .layout = kHeaderLayout, .count = 900, .index = index},
+                 "its header and its indices", kernels::finish_bitmap);
+  refuses_finish({.message = bytes, .layout = kHeaderLayout, .count = 900, .index = index},
+                 "its header and its indices", kernels::finish_eliasfano);
+  refuses_finish({.message = bytes, .layout = kHeaderLayout, .count = 4, .index = index},
+                 "at most count <= 2^32", kernels::finish_bitmap);
 
   const auto refuses_check = [](const MessageCheck& message, std::size_t words,
                                 const std::string& why) {

@@ -79,7 +79,7 @@ Sum sum_of(const Exec& exec, const PlacedTerms& terms, Range range, float factor
                               .sums = kernels::alone({inside(there.span()), range.begin}),
                               .factor = factor,
                               .not_finite = not_finite.data(),
-                              .sums_are_fed = sum_is_zero});
+                              .after_accumulate = sum_is_zero});
   std::vector<float> all = there.download();
   EXPECT_TRUE(std::equal(all.begin(), all.begin() + kAround, before.begin()));
   EXPECT_TRUE(std::equal(all.end() - kAround, all.end(), before.begin()));
@@ -134,7 +134,7 @@ TEST(OrderedSum, OfHalvesIsRoundedOnce) {
                                    .sums = kernels::alone(elements),
                                    .factor = factor,
                                    .not_finite = not_finite.data(),
-                                   .sums_are_fed = is_zero,
+                                   .after_accumulate = is_zero,
                                    .too_large = too_large.data()};
         kernels::ordered_sum(exec, job);
         job.rests = {kernels::alone(rests), keeper, too_large.data()};
@@ -231,7 +231,7 @@ TEST(OrderedSum, OfManySumsEqualsReference) {
                                       .sums = kernels::place(exec, spans),
                                       .factor = 1.0F / 3,
                                       .not_finite = not_finite,
-                                      .sums_are_fed = are_zero});
+                                      .after_accumulate = are_zero});
         };
         std::uint32_t said = 0;
         sum({.place = lab::kReference}, expected.spans, by_reference, &said);
@@ -434,7 +434,7 @@ TEST(OrderedSum, KeepsDenormalsAndTheCallersMode) {
         const std::uint32_t before = FlushToZero::read();
         kernels::ordered_sum(exec, {.terms = {terms.span()},
                                     .sums = kernels::alone({sum.span()}),
-                                    .sums_are_fed = is_zero});
+                                    .after_accumulate = is_zero});
         EXPECT_EQ(FlushToZero::read(), before);
       }
       EXPECT_EQ(std::ranges::count(sum.download(), 2 * denormal), count);

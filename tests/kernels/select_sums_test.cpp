@@ -54,7 +54,7 @@ std::vector<SumList> lists_of(const SumsJob& job) {
 struct Selection {
   OnPlace<std::uint32_t> own_index, index;
   OnPlace<float> own_value, value;
-  OnPlace<SelectResult> fed, result;
+  OnPlace<SelectResult> accumulated, result;
   OnPlace<SelectBound> state;
 
   Selection(const Exec& exec, const OwnList& list, std::size_t k, const SelectBound& bound)
@@ -62,7 +62,7 @@ struct Selection {
         index(exec, k),
         own_value(exec, list.value),
         value(exec, k),
-        fed(exec, std::vector{list.said()}),
+        accumulated(exec, std::vector{list.said()}),
         result(exec, 1),
         state(exec, std::vector{bound}) {}
 };
@@ -101,10 +101,10 @@ class SumsOnPlace {
     OnPlace<std::uint32_t> own_index(exec_, list.index);
     OnPlace<std::uint32_t> index(exec_, std::vector<std::uint32_t>(places, 77));
     OnPlace<float> own_value(exec_, list.value), value(exec_, std::vector<float>(places, 77));
-    OnPlace<SelectResult> fed(exec_, std::vector{list.said()}), result(exec_, 1);
+    OnPlace<SelectResult> accumulated(exec_, std::vector{list.said()}), result(exec_, 1);
     OnPlace<std::uint64_t> kept(exec_, std::vector<std::uint64_t>{kBefore});
     kernels::keep_sums(exec_, {.owned = owned(own_index.span(), own_value.span(), count),
-                               .fed = fed.data(),
+                               .accumulated = accumulated.data(),
                                .terms = {terms_.span()},
                                .out = {index.span(), value.span(), touched_.span(), sum_.span()},
                                .kept = kept.data(),
@@ -135,7 +135,7 @@ class SumsOnPlace {
   SelectSumsJob job(Selection& s) {
     const std::size_t most = most_;
     return {.owned = owned(s.own_index.span(), s.own_value.span(), most),
-            .fed = s.fed.data(),
+            .accumulated = s.accumulated.data(),
             .terms = {terms_.span()},
             .out = {s.index.span(), s.value.span(), touched_.span().first(most),
                     sum_.span().first(most)},
@@ -419,11 +419,12 @@ TEST(SelectSumsContract, RefusesWrongShapes) {
   SumsOutcome out(job, 5);
   SelectBound bound;
   SelectResult result{};
-  const SelectResult fed{.finite = true, .candidates = 0, .passes = 1, .listed_by = kInfinity};
+  const SelectResult accumulated{
+      .finite = true, .candidates = 0, .passes = 1, .listed_by = kInfinity};
   std::uint64_t touched_count = 0;
   Workspace workspace;
   const SelectSumsJob sound{.owned = job.owned(),
-                            .fed = &fed,
+                            .accumulated = &accumulated,
                             .terms = {terms},
                             .out = {out.index, out.value, out.touched, out.sum},
                             .touched_count = &touched_count,
@@ -443,7 +444,7 @@ TEST(SelectSumsContract, RefusesWrongShapes) {
   refuses([](auto& wrong) { wrong.owned.most = 1; });
   refuses([&](auto& wrong) { wrong.terms = {three}; });
   refuses([&](auto& wrong) { wrong.terms = {whole}; });
-  refuses([](auto& wrong) { wrong.fed = nullptr; });
+  refuses([](auto& wrong) { wrong.accumulated = nullptr; });
   refuses([](auto& wrong) { wrong.touched_count = nullptr; });
   refuses([](auto& wrong) { wrong.state = nullptr; });
   refuses([](auto& wrong) { wrong.result = nullptr; });
@@ -574,8 +575,8 @@ TEST(KeepSumsContract, RefusesWrongShapes) {
   SumsOutcome out(job, count);
   out.touched.resize(count);
   out.sum.resize(count);
-  const SelectResult fed = own.said();
-  SelectResult result{}, none_listed = fed;
+  const SelectResult accumulated = own.said();
+  SelectResult result{}, none_listed = accumulated;
   none_listed.listed = count + 1;
   std::uint64_t touched_count = 0, kept = 0, full = 1;
   kernels::OwnedSums owned = job.owned();
@@ -584,7 +585,7 @@ TEST(KeepSumsContract, RefusesWrongShapes) {
   owned.most = count;
   Workspace workspace;
   const KeepSumsJob sound{.owned = owned,
-                          .fed = &fed,
+                          .accumulated = &accumulated,
                           .terms = {terms},
                           .out = {out.index, out.value, out.touched, out.sum},
                           .kept = &kept,
@@ -606,7 +607,7 @@ TEST(KeepSumsContract, RefusesWrongShapes) {
   refuses([&](auto& wrong) { wrong.owned.most = count - 1; });
   refuses([](auto& wrong) { wrong.kept = nullptr; });
   refuses([&](auto& wrong) { wrong.kept = &full; });
-  refuses([&](auto& wrong) { wrong.fed = &none_listed; });
+  refuses([&](auto& wrong) { wrong.accumulated = &none_listed; });
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Laws, PoisonOfSums,
                                          "two_level:doubling", "two_level:balanced",
                                          "two_level:shared"));
 
-TEST_P(PoisonOfSums, AnOverflowingSumIsPutBack) {
+TEST_P(PoisonOfSums, AnOverflowingSumIsRestored) {
   run_worlds(GetParam(), [&](const std::shared_ptr<Transport>& transport) {
     Reducer reducer(
         transport,

@@ -369,8 +369,8 @@ std::vector<std::vector<float>> Reference::balance() {
   return results;
 }
 
-/// In step t rank (o + t) mod P picks the support at owner o's positions, and sums there. Where all
-/// draw it, balanced is the same with the owner instead.
+/// In step t rank (o + t) mod P chooses the support at owner o's positions, and sums there. Where
+/// all draw it, balanced is the same with the owner instead.
 std::vector<std::vector<float>> Reference::share() {
   const auto ranks = static_cast<std::uint32_t>(ranks_);
   const auto base = bases();
@@ -383,7 +383,7 @@ std::vector<std::vector<float>> Reference::share() {
     }
   };
   for (std::uint32_t owner = 0; owner < ranks; ++owner) {
-    const auto picker =
+    const auto chooser =
         recipe_.shared ? static_cast<std::uint32_t>((owner + calls_) % ranks) : owner;
     std::vector<Entry> sums;
     const auto add_gaps = [&](std::uint64_t until) {
@@ -398,7 +398,7 @@ std::vector<std::vector<float>> Reference::share() {
       std::vector<Entry> mine;
       for (std::size_t i = 0; i < parameters_[p].count; ++i) {
         if (partition.owner_of_unit((base[p] + i) / 64) == owner) {
-          mine.push_back({p, i, residuals_[picker][p][i]});
+          mine.push_back({p, i, residuals_[chooser][p][i]});
         }
       }
       for (const Entry& entry : largest(mine, recipe_.density)) {
@@ -414,7 +414,7 @@ std::vector<std::vector<float>> Reference::share() {
             entry.parameter == kGap ? 0 : residuals_[rank][entry.parameter][entry.element];
       }
       std::vector<Entry> arrives = values;
-      if (rank != picker) {
+      if (rank != chooser) {
         arrives = code(values, rank, owner);
         leave(rank, values);
       }
@@ -422,10 +422,10 @@ std::vector<std::vector<float>> Reference::share() {
         if (sums[i].parameter != kGap) sums[i].value += arrives[i].value;
       }
     }
-    for (const Entry& entry : code(sums, picker, ranks)) {
+    for (const Entry& entry : code(sums, chooser, ranks)) {
       if (entry.parameter != kGap) results[entry.parameter][entry.element] = entry.value;
     }
-    leave(picker, sums);
+    leave(chooser, sums);
   }
   return results;
 }

@@ -292,7 +292,7 @@ void enqueue_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
 /// A device may leave the gradient as it was, so the sums cannot rely on zeros.
 void enqueue_sum(const Exec& exec, const OrderedSumJob& job) {
   OrderedSumJob dense = job;
-  dense.sums_are_fed = false;
+  dense.after_accumulate = false;
   OnStream<&Bodies::ordered_sum>::enqueue(exec, dense);
 }
 
@@ -363,10 +363,10 @@ constinit const Bodies kCuda{
     .reduce = OnStream<&Bodies::reduce>::enqueue,
     .residual_add = OnStream<&Bodies::residual_add>::enqueue,
     .scale = OnStream<&Bodies::scale>::collect,
-    .seal = OnStream<&Bodies::seal>::enqueue,
-    .seal_bitmap = OnStream<&Bodies::seal_bitmap>::enqueue,
-    .seal_eliasfano = OnStream<&Bodies::seal_eliasfano>::enqueue,
-    .seal_raw32 = OnStream<&Bodies::seal_raw32>::enqueue,
+    .finish_message = OnStream<&Bodies::finish_message>::enqueue,
+    .finish_bitmap = OnStream<&Bodies::finish_bitmap>::enqueue,
+    .finish_eliasfano = OnStream<&Bodies::finish_eliasfano>::enqueue,
+    .finish_raw32 = OnStream<&Bodies::finish_raw32>::enqueue,
     .seeded_decode = OnStream<&Bodies::seeded_decode>::enqueue,
     .select_sums = OnStream<&Bodies::select_sums>::enqueue,
     .select_sums_scratch = no_scratch,

@@ -35,17 +35,17 @@ class Adapter : public EnqueuingTransport {
                   Deadline deadline) override {
     kernels::expect_reducible(elements.type(), op);
     expect_memory(elements);
-    const auto run = [&](const Exec& there, std::span<std::byte> copy) {
-      inner_.all_reduce(there, {copy.data(), elements.size(), elements.type()}, op, deadline);
+    const auto run = [&](const Exec& inner_exec, std::span<std::byte> copy) {
+      inner_.all_reduce(inner_exec, {copy.data(), elements.size(), elements.type()}, op, deadline);
     };
     const std::span<std::byte> all = elements.bytes();
     carry({exec, deadline, size() == 1 ? 0 : all.size(), all, 0, all, 0, std::ref(run)});
   }
   void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) override {
     expect_memory(Elements(elements));
-    const auto run = [&](const Exec& there, std::span<std::byte> copy) {
+    const auto run = [&](const Exec& inner_exec, std::span<std::byte> copy) {
       float* const memory = reinterpret_cast<float*>(copy.data());
-      inner_.reduce_scatter(there, {memory, elements.size()}, deadline);
+      inner_.reduce_scatter(inner_exec, {memory, elements.size()}, deadline);
     };
     const Chunk own = ring_chunk(elements.size(), rank(), size());
     const std::span<std::byte> all = std::as_writable_bytes(elements);
@@ -59,8 +59,8 @@ class Adapter : public EnqueuingTransport {
     expect_memory(mine);
     expect_memory(all);
     const std::size_t begin = static_cast<std::size_t>(rank()) * mine.size();
-    const auto run = [&](const Exec& there, std::span<std::byte> copy) {
-      inner_.all_gather(there, copy.subspan(begin, mine.size()), copy, deadline);
+    const auto run = [&](const Exec& inner_exec, std::span<std::byte> copy) {
+      inner_.all_gather(inner_exec, copy.subspan(begin, mine.size()), copy, deadline);
     };
     carry({exec, deadline, all.size(), mine, begin, all, 0, std::ref(run)});
   }
@@ -114,14 +114,15 @@ class Adapter : public EnqueuingTransport {
     std::size_t from_begin;  ///< where in the copy they go
     std::span<std::byte> to;
     std::size_t to_begin;  ///< where in the copy they come from
-    std::function<void(const Exec& there, std::span<std::byte> copy)> run;
+    std::function<void(const Exec& inner_exec, std::span<std::byte> copy)> run;
   };
   /// Checks collective.exec; copies in, runs the collective, and copies out.
   virtual void carry(const Collective& collective) = 0;
   /// Runs the collective and counts the bytes that it sends.
-  void run_counted(const Collective& collective, const Exec& there, std::span<std::byte> copy) {
+  void run_counted(const Collective& collective, const Exec& inner_exec,
+                   std::span<std::byte> copy) {
     const std::uint64_t before = inner_.bytes_sent();
-    collective.run(there, copy);
+    collective.run(inner_exec, copy);
     bytes_sent_ += inner_.bytes_sent() - before;
   }
 

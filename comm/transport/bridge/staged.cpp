@@ -91,7 +91,7 @@ class StagedTransport final : public Adapter {
   std::size_t lay_out();
   void copy_out(const Batch& batch, StreamRef stream);
   bool all_handed() const { return under_way_->handed == under_way_->batches.last(); }
-  bool copies_are_there() const { return all_handed() && under_way_->marks.empty(); }
+  bool has_copied() const { return all_handed() && under_way_->marks.empty(); }
   void hand_over();
   void hand_over(const Batch& batch, const Enqueued& message);
   void copy_in(const Batch& batch, const Enqueued& message, std::uint64_t end);
@@ -341,7 +341,7 @@ void StagedTransport::carry(const Collective& collective) {
     poll(collective.deadline, [&] { return block.event.passed(); });
   };
   guarded([&] {
-    poll(collective.deadline, [this] { return copies_are_there(); });
+    poll(collective.deadline, [this] { return has_copied(); });
     const Staging::Loan loan{under_way_->staging.take(collective.bytes)};
     const Bytes host = loan.block.memory.first(collective.bytes);
     copy(loan.block, host.subspan(collective.from_begin, collective.from.size()), collective.from);

@@ -4,17 +4,14 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cmath>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +24,8 @@
 #include "comm/transport/message_transport.hpp"
 #include "comm/transport/occupancy.hpp"
 #include "comm/transport/poll.hpp"
+#include "comm/transport/tcp/abort_request.hpp"
+#include "comm/transport/tcp/event_poll.hpp"
 #include "comm/transport/tcp/notices.hpp"
 #include "comm/transport/tcp/peer.hpp"
 
@@ -40,8 +39,7 @@ constexpr int kMostUnsent = 1 << 20;  // bytes that the kernel keeps for a peer 
 constexpr unsigned kPollsBeforeSleep = 50;
 constexpr std::chrono::milliseconds kLastWords{200};  // for a peer to say why its connection ended
 constexpr int kShortly = 5;                           // milliseconds
-constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};  // among epoll's events
-constexpr int kNever = -1;                              // of epoll's timeouts
+constexpr int kNever = -1;                            // of epoll's timeouts
 
 void set_socket_option(const Socket& socket, int level, int name, int value) {
   if (::setsockopt(socket.get(), level, name, &value, sizeof value) != 0)
@@ -88,10 +86,15 @@ class TcpTransport final : public GrowingTransport, public MessageKeys {
   Credentials message_key(int peer) const override { return notices_.message_key(peer); }
 
  private:
+  struct LostLink {
+    int rank;
+    std::string problem;
+    Deadline patience;
+  };
+
   void open(std::vector<TcpLink>& links);
   TcpPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void enqueue(const Message& message) override;
-  void watch(const Socket& socket, std::uint64_t name, std::uint32_t events);
   void move(int rank) {
     move_sends(rank);
     move_receipts(rank);
@@ -105,9 +108,9 @@ class TcpTransport final : public GrowingTransport, public MessageKeys {
   bool look(Ticket ticket, Deadline deadline, int timeout);
   void expect_usable();
   void lose_link(int rank, const std::string& problem);
-  void find_out_about_lost_link();
+  void find_out_about(const LostLink& link);
   void fail_later(const std::optional<Failure>& why) {
-    if (!pending_failure_) pending_failure_ = why;
+    if (!pending_.failure) pending_.failure = why;
   }
   int waits_for();
   [[noreturn]] void fail(const Failure& why);
@@ -117,27 +120,25 @@ class TcpTransport final : public GrowingTransport, public MessageKeys {
   TcpSettings settings_;
   std::vector<TcpPeer> peers_;  // by rank; this rank's own is unused
   TcpNotices notices_;
-  Socket epoll_;
-  Socket doorbell_;              // rung by other threads' aborts and at rings
-  std::vector<int> ring_peers_;  // those with rings
-  std::array<epoll_event, 64> events_{};
-
-  TcpMessages messages_;        // of all lanes
-  std::uint64_t linked_ = 0;    // number of the first message that no peer has
-  std::vector<int> unwritten_;  // peers whose current send waits for more to be written
-
-  FailureLatch failure_;
-  // Why nothing more will complete; the next wait that is not done throws it.
-  std::optional<Failure> pending_failure_;
-  struct LostLink {
-    int rank = -1;  // -1: none
-    std::string problem;
-    Deadline patience = Deadline::never();
+  EventPoll poll_;
+  /// Peers whose messages move without an event.
+  struct Silent {
+    std::vector<int> with_rings;
+    std::vector<int> unwritten;  // whose current send waits for more to be written
   };
-  LostLink lost_link_;  // a connection of messages that ended before its rank said why
-  std::atomic<bool> aborted_ = false;
-  std::mutex abort_mutex_;
-  Failure abort_why_;  // guarded by abort_mutex_
+  Silent silent_;
+
+  TcpMessages messages_;      // of all lanes
+  std::uint64_t linked_ = 0;  // number of the first message that no peer has
+
+  /// The next wait that is not done throws the failure, or finds out about the link.
+  struct Pending {
+    std::optional<Failure> failure;     // why nothing more will complete
+    std::optional<LostLink> lost_link;  // one of messages that ended before its rank said why
+  };
+  FailureLatch failure_;
+  Pending pending_;
+  AbortRequest abort_request_;
 };
 
 std::vector<NoteChannel> take_controls(std::vector<TcpLink>& links) {
@@ -153,12 +154,8 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
       settings_(settings),
       peers_(links.size()),
       notices_(take_controls(links)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      doorbell_(std::move(bell)) {
-  const int code = errno;
+      poll_(std::move(bell)) {
   try {
-    if (!epoll_.is_open() && has_too_many_files(code)) fail_for_files("epoll_create1", code);
-    if (!epoll_.is_open()) fail_system("epoll_create1", code);
     open(links);
   } catch (const Error& error) {
     const Failure why = failure_of(error);
@@ -168,21 +165,21 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
 }
 
 void TcpTransport::open(std::vector<TcpLink>& links) {
-  watch(doorbell_, kDoorbell, EPOLLIN);
+  poll_.open();
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
     const auto name = 2 * static_cast<std::uint64_t>(other);
     TcpLink& link = links[static_cast<std::size_t>(other)];
     peer(other).open(link);
-    if (peer(other).has_rings()) ring_peers_.push_back(other);
+    if (peer(other).has_rings()) silent_.with_rings.push_back(other);
     if (Endpoint::of(notices_.control(other)).family() != AF_UNIX)
       watch_host(notices_.control(other), settings_.options.host_timeout);
     if (Endpoint::of(peer(other).data()).family() != AF_UNIX)
       set_socket_option(peer(other).data(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
-    watch(peer(other).data(), name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-    watch(notices_.control(other), name + 1, EPOLLIN | EPOLLRDHUP | EPOLLET);
+    poll_.watch(peer(other).data(), name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    poll_.watch(notices_.control(other), name + 1, EPOLLIN | EPOLLRDHUP | EPOLLET);
   }
-  unwritten_.reserve(peers_.size());
+  silent_.unwritten.reserve(peers_.size());
 }
 
 void read_rest(const Socket& socket) {
@@ -197,7 +194,7 @@ void read_rest(const Socket& socket) {
 TcpTransport::~TcpTransport() {
   if (failure_.forked()) return;
   notices_.send(NoteKind::leave, "");
-  const bool failed = failure_.failed() || aborted_.load(std::memory_order_relaxed);
+  const bool failed = failure_.failed() || abort_request_.is_made();
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
     ::shutdown(peer(other).data().get(), SHUT_WR);
@@ -205,14 +202,6 @@ TcpTransport::~TcpTransport() {
     ::shutdown(notices_.control(other).get(), SHUT_WR);
     read_rest(notices_.control(other));
   }
-}
-
-void TcpTransport::watch(const Socket& socket, std::uint64_t name, std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = name;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0)
-    fail_system("epoll_ctl", errno);
 }
 
 void TcpTransport::enqueue(const Message& message) {
@@ -236,8 +225,9 @@ Ticket TcpTransport::start(const Exec& exec) {
 }
 
 void TcpTransport::move_sends(int to) {
-  if (!try_sends(to) && std::ranges::find(unwritten_, to) == unwritten_.end())
-    unwritten_.push_back(to);
+  std::vector<int>& unwritten = silent_.unwritten;
+  if (!try_sends(to) && std::ranges::find(unwritten, to) == unwritten.end())
+    unwritten.push_back(to);
 }
 
 /// False if more of a message must be written first.
@@ -263,30 +253,24 @@ void TcpTransport::move_receipts(int from) {
 
 /// Moves growing messages, as far as they are written, and rings.
 void TcpTransport::move_what_has_no_event() {
-  std::erase_if(unwritten_, [this](int to) { return try_sends(to); });
-  for (const int other : ring_peers_) move(other);
+  std::erase_if(silent_.unwritten, [this](int to) { return try_sends(to); });
+  for (const int other : silent_.with_rings) move(other);
 }
 
 /// Sets whether the other ends of rings ring. False if something can move: do not sleep then.
 bool TcpTransport::set_sleeping_at_rings(bool sleeps) {
   bool may_sleep = true;
-  for (const int rank : ring_peers_) may_sleep &= peer(rank).set_sleeping(sleeps);
+  for (const int rank : silent_.with_rings) may_sleep &= peer(rank).set_sleeping(sleeps);
   return may_sleep;
 }
 
 // Moves what can move, after up to `timeout` milliseconds if nothing can.
 void TcpTransport::take_events(int timeout) {
   if (timeout != 0 && !set_sleeping_at_rings(true)) timeout = 0;
-  const int count =
-      ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
-  if (count < 0 && errno != EINTR) fail_later(Failure{"epoll_wait: " + errno_text(errno)});
-  for (int i = 0; i < count; ++i) {
-    const auto& [events, data] = events_[static_cast<std::size_t>(i)];
-    if (data.u64 == kDoorbell) {
-      std::uint64_t rings = 0;
-      (void)!::read(doorbell_.get(), &rings, sizeof rings);
-      continue;
-    }
+  std::optional<Failure> problem;
+  const auto all = poll_.wait(timeout, problem);
+  fail_later(problem);
+  for (const auto& [events, data] : all) {
     const auto from = static_cast<int>(data.u64 / 2);
     if (data.u64 % 2 == 1) {
       fail_later(notices_.receive(from));
@@ -312,11 +296,11 @@ bool TcpTransport::look(Ticket ticket, Deadline deadline, int timeout) {
   if (messages_.retire(ticket)) return true;
   move_what_has_no_event();
   if (messages_.retire(ticket)) return true;  // else it would sleep with nothing to wait for
-  take_events(lost_link_.rank < 0 || timeout == 0 ? timeout : kShortly);
+  take_events(!pending_.lost_link || timeout == 0 ? timeout : kShortly);
   if (messages_.retire(ticket)) return true;
   expect_usable();
-  if (lost_link_.rank >= 0) find_out_about_lost_link();
-  if (pending_failure_) fail(*pending_failure_);
+  if (pending_.lost_link) find_out_about(*pending_.lost_link);
+  if (pending_.failure) fail(*pending_.failure);
   if (deadline.passed()) fail_at_deadline();
   return false;
 }
@@ -326,10 +310,10 @@ void TcpTransport::fail_at_deadline() {
   notices_.ask();
   const auto has_answers = [this] {
     take_events(0);
-    return notices_.all_answered() || pending_failure_;
+    return notices_.all_answered() || pending_.failure;
   };
   sleep_until(has_answers, Deadline::after(kLastWords));
-  if (pending_failure_ && pending_failure_->kind != FailureKind::deadline) fail(*pending_failure_);
+  if (pending_.failure && pending_.failure->kind != FailureKind::deadline) fail(*pending_.failure);
   const int first = messages_[messages_.begin()].peer;
   fail(messages_.missed_deadline(notices_.reason_of_waiting(first)));
 }
@@ -351,19 +335,14 @@ void TcpTransport::progress() {
   if (failure_.failed() || failure_.forked()) return;
   move_what_has_no_event();
   take_events(0);
-  if (pending_failure_) fail(*pending_failure_);
+  if (pending_.failure) fail(*pending_.failure);
 }
 
 void TcpTransport::abort(std::string_view reason, FailureKind kind) noexcept {
   if (failure_.forked()) return;  // the connections are the parent's
-  {
-    const std::lock_guard lock(abort_mutex_);
-    if (!aborted_.load(std::memory_order_relaxed)) abort_why_ = aborted_here(reason, kind);
-    aborted_.store(true, std::memory_order_release);
-  }
+  abort_request_.make(aborted_here(reason, kind));
   notices_.send(NoteKind::abort, note_of(reason, kind));
-  const std::uint64_t ring = 1;
-  (void)!::write(doorbell_.get(), &ring, sizeof ring);
+  poll_.ring();
 }
 
 std::unique_ptr<Transport> TcpTransport::duplicate(Deadline deadline) {
@@ -378,10 +357,7 @@ std::unique_ptr<Transport> TcpTransport::duplicate(Deadline deadline) {
 }
 
 void TcpTransport::expect_usable() {
-  if (aborted_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(abort_mutex_);
-    failure_.keep(abort_why_);
-  }
+  abort_request_.pass_on(failure_);
   failure_.expect_usable();
 }
 
@@ -392,13 +368,12 @@ void TcpTransport::fail(const Failure& why) {
 }
 
 void TcpTransport::lose_link(int rank, const std::string& problem) {
-  if (lost_link_.rank < 0)
-    lost_link_ = {.rank = rank, .problem = problem, .patience = Deadline::after(kLastWords)};
+  if (!pending_.lost_link) pending_.lost_link = {rank, problem, Deadline::after(kLastWords)};
 }
 
 // The other connection says why, perhaps a little later.
-void TcpTransport::find_out_about_lost_link() {
-  const auto& [rank, problem, patience] = lost_link_;
+void TcpTransport::find_out_about(const LostLink& link) {
+  const auto& [rank, problem, patience] = link;
   const std::string who = "rank " + std::to_string(rank);
   fail_later(notices_.receive(rank));
   if (notices_.has_left(rank)) fail_later(Failure{who + " has left: its transport was destroyed"});

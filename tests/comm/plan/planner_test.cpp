@@ -118,7 +118,8 @@ TEST(Planner, ABucketTellsHowManyParametersItHas) {
       segments[i] = {.elements = std::span(elements).subspan(i * each, each), .id = i};
     }
     comm::ParameterStates states;
-    return comm::plan_bucket(1, segments, {.compressor = "topk:0.01"}, world, *made, states).reason;
+    return comm::plan_bucket(1, segments, {.compressor = "topk:0.01"}, world, *made, states)
+        .words.reason;
   };
   EXPECT_NE(reasoned(1), reasoned(1000));
 }
@@ -287,7 +288,7 @@ TEST(Planner, BucketsBetweenNodesTravelInParts) {
   EXPECT_EQ(plan(host, Options::kAutomatic).parts.size(), 1U);
   const comm::Bucket bucket = plan(hosts, Options::kAutomatic);
   EXPECT_EQ(bucket.parts.size(), 3U);
-  EXPECT_EQ(bucket.schedule, "gather");
+  EXPECT_EQ(bucket.words.schedule, "gather");
   EXPECT_EQ(plan(hosts, 1'000'000'000).parts.size(), 1U);
 }
 

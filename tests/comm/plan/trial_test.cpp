@@ -36,13 +36,13 @@ struct Outcome {
 template <class Seconds>
 Outcome race(Transport& transport, double enough, const Seconds& seconds) {
   std::vector<Bucket> plans(3);
-  plans[0].schedule = "gather";
+  plans[0].words.schedule = "gather";
   plans[0].compressed = 1;
-  plans[0].reason = "predicted to be the fastest";
-  plans[1].schedule = plans[2].schedule = "dense";
+  plans[0].words.reason = "predicted to be the fastest";
+  plans[1].words.schedule = plans[2].words.schedule = "dense";
   plans[1].count = 1;
   plans[2].count = 2;
-  plans[2].note = ", dense by Winnow's ring";
+  plans[2].words.note = ", dense by Winnow's ring";
   Trial trial(std::move(plans), kTimed, enough);
   Outcome outcome;
   std::array<std::size_t, 3> calls{};
@@ -52,12 +52,12 @@ Outcome race(Transport& transport, double enough, const Seconds& seconds) {
       const Bucket* const kept = trial.compare(transport, {.workspace = &workspace},
                                                Deadline::after(std::chrono::seconds(60)));
       if (kept == nullptr) continue;
-      outcome.kept = kept->schedule + ": " + kept->reason;
+      outcome.kept = kept->words.schedule + ": " + kept->words.reason;
       return outcome;
     }
     const Bucket& plan = trial.plan();
     const std::size_t number = plan.count;  // 0 for gather
-    EXPECT_TRUE(plan.reason.ends_with(", which is tried out")) << plan.reason;
+    EXPECT_TRUE(plan.words.reason.ends_with(", which is tried out")) << plan.words.reason;
     const std::size_t call = calls[number]++;
     EXPECT_EQ(trial.counts(), call % kCallsOfAPlan >= Trial::kSettling);
     outcome.plans.push_back(number);

@@ -95,15 +95,15 @@ TEST(SharedBytes, GrowByTwoPercentFrom4To64Ranks) {
 }
 
 // Rank r's gradient is large at place r of each unit and zero elsewhere, so results show who
-// picked. Several buckets take turns: each counts its own calls.
-TEST(Shared, EveryRankPicksInEachUnitInTurn) {
+// chose. Several buckets take turns: each counts its own calls.
+TEST(Shared, EveryRankChoosesInEachUnitInTurn) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const std::uint64_t buckets : {1U, 4U}) {
       run_simulated(ranks, [&](const std::shared_ptr<SimulatedTransport>& transport) {
         const auto units = 3 * static_cast<std::uint64_t>(ranks);
         AllReducer reducer(transport, options("topk:0.015625"));  // one of each unit
         std::vector<float> gradient(64 * units);
-        std::vector<std::vector<int>> picked(units * buckets, std::vector<int>(64));
+        std::vector<std::vector<int>> chosen(units * buckets, std::vector<int>(64));
         for (int step = 0; step < 2 * ranks; ++step) {
           for (std::uint64_t bucket = 0; bucket < buckets; ++bucket) {
             for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -111,11 +111,11 @@ TEST(Shared, EveryRankPicksInEachUnitInTurn) {
             }
             reducer.all_reduce(gradient, bucket);
             for (std::size_t i = 0; i < gradient.size(); ++i) {
-              picked[bucket * units + i / 64][i % 64] += gradient[i] != 0 ? 1 : 0;
+              chosen[bucket * units + i / 64][i % 64] += gradient[i] != 0 ? 1 : 0;
             }
           }
         }
-        for (const auto& of_unit : picked) {
+        for (const auto& of_unit : chosen) {
           for (int place = 0; place < 64; ++place) {
             EXPECT_EQ(of_unit[static_cast<std::size_t>(place)], place < ranks ? 2 : 0)
                 << ranks << " ranks, " << buckets << " buckets, place " << place;
@@ -175,7 +175,7 @@ TEST(Shared, NothingIsLeftAtTheSupportInTwoLevels) {
 }
 
 // Put-back restores what was taken bit for bit, though values travelled coded.
-TEST(Shared, AnOverflowingCodedSumIsPutBack) {
+TEST(Shared, AnOverflowingCodedSumIsRestored) {
   for (const char* compressor : {"topk:0.01,int8", "int8", "topk:0.01"}) {
     run_simulated(3, [&](const std::shared_ptr<SimulatedTransport>& transport) {
       AllReducer reducer(transport, options(compressor));
@@ -190,7 +190,7 @@ TEST(Shared, AnOverflowingCodedSumIsPutBack) {
 }
 
 // Each node's sum is finite, but their total is not: ranks that only hear of it report it, too.
-TEST(Shared, AnOverflowBetweenNodesIsPutBack) {
+TEST(Shared, AnOverflowBetweenNodesIsRestored) {
   for (const char* compressor : {"topk:0.01,int8", "int8", "topk:0.01"}) {
     const auto body = [&](const std::shared_ptr<SimulatedTransport>& transport) {
       AllReducer reducer(transport, options(compressor, "two_level:shared"));

@@ -184,7 +184,7 @@ TEST_P(BetweenNodes, ElementsMayBeFewerThanRails) {
 
 /// Gradients that are put back lie in residuals outside of a rank's shards, too. They take part in
 /// the next call, once.
-TEST_P(BetweenNodes, WhatIsPutBackComesOutInTheNextCall) {
+TEST_P(BetweenNodes, WhatIsRestoredComesOutInTheNextCall) {
   constexpr std::size_t kCount = 1000, kBad = 5;
   const std::string schedule = std::string("two_level:") + GetParam();
   run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {

@@ -40,15 +40,15 @@ class AlignedBytes {
   std::vector<std::uint64_t> words_;
 };
 
-/// The index part that seal writes at a place of the host.
+/// The index part that finish_message writes at a place of the host.
 inline AlignedBytes encode_index(const Exec& exec, const compress::IndexCoding& coding,
                                  std::uint64_t count, std::span<const std::uint32_t> index) {
   const std::size_t bytes = coding.bytes(count, index.size()).value_or(0);
   AlignedBytes message(kernels::kHeaderBytes + bytes), part(bytes);
-  coding.seal(exec, {.message = message.span(),
-                     .layout = compress::kHeaderLayout,
-                     .count = count,
-                     .index = index});
+  coding.finish(exec, {.message = message.span(),
+                       .layout = compress::kHeaderLayout,
+                       .count = count,
+                       .index = index});
   std::ranges::copy(message.span().subspan(kernels::kHeaderBytes), part.span().begin());
   return part;
 }

@@ -19,12 +19,12 @@
 #include "kernels/message_header.hpp"
 #include "lab/reference/place.hpp"
 #include "tests/compress/messages.hpp"
-#include "tests/kernels/cases/seal_cases.hpp"
+#include "tests/kernels/cases/finish_cases.hpp"
 
 namespace winnow::tests {
 
-// Cases of seal and check_headers for bodies that run on a device, or on the model of one. A body
-// must seal exactly what compress::seal writes.
+// Cases of finish_message and check_headers for bodies that run on a device, or on the model of
+// one. A body must write exactly what compress::finish_message writes.
 
 inline Header header_of(std::span<const std::byte> message) {
   Header header;
@@ -32,27 +32,27 @@ inline Header header_of(std::span<const std::byte> message) {
   return header;
 }
 
-/// Seals a message, and tells the status, if it is not null, of poison of the sources.
-using SealBody =
+/// Finishes a message, and tells the status, if it is not null, of poison of the sources.
+using FinishBody =
     std::function<void(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
                        std::span<const kernels::SelectResult>, kernels::CallStatus* status)>;
 
 /// One of many sources reports poison, at several places among them; or none does; or the call is
 /// spoiled already, which is poison, too. The header names the status's call, or without a status
 /// the one it was given.
-inline void expect_seals_equal_reference(const SealBody& body) {
-  const auto expect_sealed = [&](const Header& asked, std::span<const std::uint32_t> words,
-                                 std::span<const kernels::SelectResult> results, bool poisoned) {
+inline void expect_messages_equal_reference(const FinishBody& body) {
+  const auto expect_finished = [&](const Header& asked, std::span<const std::uint32_t> words,
+                                   std::span<const kernels::SelectResult> results, bool poisoned) {
     SCOPED_TRACE(testing::Message() << words.size() << " words, " << results.size() << " results"
                                     << (poisoned ? ", poison" : ""));
     Header header = asked;
     if (poisoned) header.flags |= Header::kPoison;
     const std::vector<float> value{1, -2, 3};
-    Bytes expected = sealed(header, {}, value);
+    Bytes expected = finished_message(header, {}, value);
     Bytes got(expected.span());
-    header = header_of(got.span());  // seal adds the codings
+    header = header_of(got.span());  // finish_message adds the codings
     header.flags = asked.flags;
-    header.checksum = 77;  // no message's; seal ignores it
+    header.checksum = 77;  // no message's; finish_message ignores it
     std::ranges::fill(got.span().first(sizeof header), std::byte{0xa5});
     const std::vector<std::byte> before(got.span().begin(), got.span().end());
     body(got.span(), header, words, results, nullptr);
@@ -66,7 +66,7 @@ inline void expect_seals_equal_reference(const SealBody& body) {
     EXPECT_TRUE(std::ranges::equal(got.span(), expected.span()));
     Header spoiled = asked;
     spoiled.flags |= Header::kPoison;
-    expected = sealed(spoiled, {}, value);
+    expected = finished_message(spoiled, {}, value);
     status.spoiled = 1;
     body(got.span(), header, words, results, &status);
     EXPECT_EQ(status.spoiled, 1U);
@@ -77,27 +77,27 @@ inline void expect_seals_equal_reference(const SealBody& body) {
     std::vector<std::uint32_t> words(count);
     std::vector<kernels::SelectResult> results(count,
                                                {.finite = true, .candidates = 9, .passes = 1});
-    expect_sealed(plain, words, {}, false);
-    expect_sealed(plain, {}, results, false);
-    expect_sealed(plain, words, results, false);
+    expect_finished(plain, words, {}, false);
+    expect_finished(plain, {}, results, false);
+    expect_finished(plain, words, results, false);
     for (std::size_t at = 0; at < count; at += count / 3 + 1) {
       words[at] = 2;
-      expect_sealed(plain, words, results, true);
+      expect_finished(plain, words, results, true);
       words[at] = 0;
       results[at].finite = false;
-      expect_sealed(plain, words, results, true);
+      expect_finished(plain, words, results, true);
       results[at].finite = true;
       results[at].overflow = true;
-      expect_sealed(plain, words, results, true);
+      expect_finished(plain, words, results, true);
       results[at].overflow = false;
     }
   }
   Header flagged = plain;
   flagged.flags = Header::kRefused;
-  expect_sealed(flagged, {}, {}, false);
-  expect_sealed(flagged, std::array{1U}, {}, true);
+  expect_finished(flagged, {}, {}, false);
+  expect_finished(flagged, std::array{1U}, {}, true);
   flagged.flags = Header::kPoison;
-  expect_sealed(flagged, {}, {}, true);
+  expect_finished(flagged, {}, {}, true);
 }
 
 /// A received message, and what check_headers says of it.
@@ -111,13 +111,13 @@ struct CheckCase {
   std::uint64_t sum() const { return checksum_of({.place = lab::kReference}, bytes()); }
 };
 
-/// Cases with each bit of a sealed message's header changed, and the first bits behind it: as
-/// damage, and as by a sender, who seals the changed message. Other cases have refused parts. There
-/// are more cases than one launch takes.
+/// Cases with each bit of a finished message's header changed, and the first bits behind it: as
+/// damage, and as by a sender, who finishes the changed message. Other cases have refused parts.
+/// There are more cases than one launch takes.
 inline std::vector<CheckCase> check_cases() {
   constexpr std::uint64_t kCount = 70;
   const std::vector<float> value(kCount, 1.5F);
-  Bytes sound = sealed(gradient_header(kCount, kCount), {}, value);
+  Bytes sound = finished_message(gradient_header(kCount, kCount), {}, value);
   const Header header = header_of(sound.span());
   std::vector<std::uint64_t> words(sound.span().size() / sizeof(std::uint64_t));
   std::memcpy(words.data(), sound.span().data(), sound.span().size());
@@ -126,7 +126,7 @@ inline std::vector<CheckCase> check_cases() {
   constexpr std::size_t kChecksumWord = offsetof(Header, checksum) / sizeof(std::uint64_t);
   constexpr std::size_t kPoisonBit = 8 * offsetof(Header, flags);
   static_assert(Header::kPoison == 1);
-  const auto seal_again = [&](std::vector<std::uint64_t>& message) {
+  const auto finish_again = [&](std::vector<std::uint64_t>& message) {
     message[kChecksumWord] = 0;
     message[kChecksumWord] = checksum_of({}, std::as_bytes(std::span(message)));
   };
@@ -138,7 +138,7 @@ inline std::vector<CheckCase> check_cases() {
     const std::uint32_t poison = bit == kPoisonBit ? kernels::kPoisoned : 0;
     changed.status = kernels::kUnsound | poison;
     cases.push_back(changed);
-    seal_again(changed.message);
+    finish_again(changed.message);
     const bool told = bit / 64 < kChecksumWord && bit != kPoisonBit;  // the header's words tell
     changed.status = (told ? kernels::kUnsound : 0) | poison;
     cases.push_back(changed);

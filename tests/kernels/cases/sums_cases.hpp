@@ -124,12 +124,12 @@ inline SumsOutcome select_sums_by_reference(const SumsJob& job, std::size_t k) {
   Workspace workspace;
   const Exec exec{.place = lab::kReference, .workspace = &workspace};
   const auto terms = job.terms();
-  const kernels::SelectResult fed{};
+  const kernels::SelectResult accumulated{};
   kernels::SelectBound unused;
   SumsOutcome out(job, k);
   std::uint64_t touched_count = 0;
   const kernels::SelectSumsJob sums{.owned = job.owned(),
-                                    .fed = &fed,
+                                    .accumulated = &accumulated,
                                     .terms = {terms},
                                     .out = {out.index, out.value, out.touched, out.sum},
                                     .touched_count = &touched_count,
@@ -147,7 +147,7 @@ inline SumsOutcome keep_sums_by_reference(const SumsJob& job, float bound) {
   const Exec exec{.place = lab::kReference, .workspace = &workspace};
   const auto terms = job.terms();
   OwnList list(job, bound, job.count());
-  const kernels::SelectResult fed = list.said();
+  const kernels::SelectResult accumulated = list.said();
   kernels::OwnedSums owned = job.owned();
   owned.own.index = list.index;
   owned.own.value = list.value;
@@ -157,7 +157,7 @@ inline SumsOutcome keep_sums_by_reference(const SumsJob& job, float bound) {
   out.sum.resize(job.count());
   std::uint64_t kept = 0, touched_count = 0;
   kernels::keep_sums(exec, {.owned = owned,
-                            .fed = &fed,
+                            .accumulated = &accumulated,
                             .terms = {terms},
                             .out = {out.index, out.value, out.touched, out.sum},
                             .kept = &kept,

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/checksum.hpp"
+#include "kernels/finish_message.hpp"
 #include "kernels/index_coding.hpp"
-#include "kernels/seal.hpp"
 #include "kernels/value_coding.hpp"
 #include "lab/reference/place.hpp"
 #include "tests/harness/device.hpp"
@@ -23,7 +23,7 @@ namespace {
 class MessagesOnDevice : public DeviceTest {};
 
 /// Each replay answers anew.
-TEST_F(MessagesOnDevice, AGraphSealsAndChecks) {
+TEST_F(MessagesOnDevice, AGraphFinishesAndChecks) {
   const Stream stream;
   const CheckCase sound = check_cases().front();
   const DeviceArray<std::byte> message(sound.bytes().size());
@@ -32,10 +32,10 @@ TEST_F(MessagesOnDevice, AGraphSealsAndChecks) {
   const DeviceArray<std::uint64_t> sum(1);
   const Exec exec = stream.exec();
   const Graph graph(stream, [&] {
-    kernels::seal(exec, {.message = message.span(),
-                         .header = sound.expected,
-                         .layout = kHeaderLayout,
-                         .poison = {source.span(), {}}});
+    kernels::finish_message(exec, {.message = message.span(),
+                                   .header = sound.expected,
+                                   .layout = kHeaderLayout,
+                                   .poison = {source.span(), {}}});
     kernels::zero(exec, std::as_writable_bytes(sum.span()));
     const std::span<const std::byte> bytes = message.span();
     kernels::checksums(exec, {&bytes, 1}, sum.data());

@@ -30,7 +30,7 @@ struct OnDevice {
   DeviceArray<std::uint32_t> own_index, index, touched;
   DeviceArray<std::uint64_t> touched_count{1};
   DeviceArray<SelectBound> state{1};
-  DeviceArray<SelectResult> fed{1}, result{1};
+  DeviceArray<SelectResult> accumulated{1}, result{1};
   mutable Workspace workspace, device_workspace{kernels::cuda::kDeviceMemory};
 
   OnDevice(const SumsJob& of, std::size_t k, std::size_t list_room, const Stream& stream)
@@ -66,13 +66,13 @@ struct OnDevice {
     own_index.upload(own.index, stream);
     own_value.upload(own.value, stream);
     const SelectResult said = own.said();
-    fed.upload({&said, 1}, stream);
+    accumulated.upload({&said, 1}, stream);
     state.upload({&bound, 1}, stream);
   }
 
   kernels::SelectSumsJob job_with(const kernels::PlacedTerms& placed) const {
     return {.owned = owned(),
-            .fed = fed.data(),
+            .accumulated = accumulated.data(),
             .terms = placed,
             .out = {index.span(), value.span(), touched.span(), sum.span()},
             .touched_count = touched_count.data(),

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "tests/harness/sanitized.hpp"
+#include "tests/kernels/cases/finish_cases.hpp"
 #include "tests/kernels/cases/index_cases.hpp"
-#include "tests/kernels/cases/seal_cases.hpp"
+#include "tests/kernels/simt/finish_on.hpp"
 #include "tests/kernels/simt/launch_shared.hpp"
-#include "tests/kernels/simt/seal_on.hpp"
 #include "tests/model/in_a_child.hpp"
 #include "tests/model/machine.hpp"
 #include "tests/model/orders.hpp"
@@ -37,8 +37,8 @@ void decode_all(Machine& machine, std::span<const DecodeJob> jobs) {
 IndexBody on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
                                  std::span<std::byte> out) {
-    seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
-      seal_on(machine, message, header, kernels::cuda::make_eliasfano_indices(count, index));
+    finish_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
+      finish_on(machine, message, header, kernels::cuda::make_eliasfano_indices(count, index));
     });
   };
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,

@@ -12,7 +12,7 @@
 
 #include "tests/kernels/cases/checksum_cases.hpp"
 #include "tests/kernels/cases/message_header_cases.hpp"
-#include "tests/kernels/simt/seal_on.hpp"
+#include "tests/kernels/simt/finish_on.hpp"
 #include "tests/model/machine.hpp"
 #include "tests/model/orders.hpp"
 
@@ -23,13 +23,13 @@ using namespace kernels::cuda;
 using kernels::CallStatus;
 using kernels::MessageCheck;
 
-/// Runs seal on the model.
-SealBody seal_on(Machine& machine) {
+/// Runs finish_message on the model.
+FinishBody finish_on(Machine& machine) {
   return [&machine](std::span<std::byte> message, const Header& header,
                     std::span<const std::uint32_t> words,
                     std::span<const kernels::SelectResult> results, CallStatus* status) {
-    seal_on<NoIndices>(machine, message, std::bit_cast<HeaderBytes>(header), {}, {words, results},
-                       status);
+    finish_on<NoIndices>(machine, message, std::bit_cast<HeaderBytes>(header), {}, {words, results},
+                         status);
   };
 }
 
@@ -59,8 +59,8 @@ class MessageHeaderOnModel : public testing::TestWithParam<SimtOrder> {
 };
 INSTANTIATE_TEST_SUITE_P(Orders, MessageHeaderOnModel, testing::ValuesIn(simt_orders()));
 
-TEST_P(MessageHeaderOnModel, SealedInPlaceEqualsReference) {
-  expect_seals_equal_reference(seal_on(machine_));
+TEST_P(MessageHeaderOnModel, FinishedInPlaceEqualsReference) {
+  expect_messages_equal_reference(finish_on(machine_));
 }
 
 TEST_P(MessageHeaderOnModel, EveryChangedBitIsTold) {
@@ -90,7 +90,7 @@ TEST_P(MessageHeaderOnModel, PaddingBecomesZero) {
   for (const std::size_t padding : {0U, 1U, 4U, 7U}) {
     std::vector<std::uint64_t> message(5000, ~std::uint64_t{0});
     const auto bytes = std::as_writable_bytes(std::span(message));
-    seal_on<NoIndices>(machine_, bytes, {}, {}, {}, nullptr, padding);
+    finish_on<NoIndices>(machine_, bytes, {}, {}, {}, nullptr, padding);
     EXPECT_EQ(message.back(), ~std::uint64_t{0} >> 8 * padding);
     EXPECT_EQ(message[message.size() - 2], ~std::uint64_t{0});
     Header header = header_of(bytes);
@@ -120,15 +120,15 @@ TEST_P(MessageHeaderOnModel, ListsOfChecksumsEqualReference) {
 
 /// One thread finds poison and another one writes the flag; and a block adds up the sums of all its
 /// warps.
-TEST(MessageHeaderModel, ASealNeedsItsBarriers) {
-  const auto is_sealed = [](const SimtOrder& order, int skipped) {
+TEST(MessageHeaderModel, AFinishedMessageNeedsItsBarriers) {
+  const auto is_finished = [](const SimtOrder& order, int skipped) {
     Machine machine(order);
     machine.skip_barrier(skipped);
     std::vector<std::uint64_t> message(5000, 0x0123456789abcdef);
     std::vector<std::uint32_t> words(100);
     words[77] = 1;
     const auto bytes = std::as_writable_bytes(std::span(message));
-    seal_on<NoIndices>(machine, bytes, {}, {}, {words, {}});
+    finish_on<NoIndices>(machine, bytes, {}, {}, {words, {}});
     EXPECT_EQ(machine.barriers(), 2);
     Header header = header_of(bytes);
     const std::uint64_t told = std::exchange(header.checksum, 0);
@@ -137,10 +137,10 @@ TEST(MessageHeaderModel, ASealNeedsItsBarriers) {
   };
   const auto orders = simt_orders();
   EXPECT_TRUE(
-      std::ranges::all_of(orders, [&](const SimtOrder& order) { return is_sealed(order, -1); }));
+      std::ranges::all_of(orders, [&](const SimtOrder& order) { return is_finished(order, -1); }));
   for (const int skipped : {0, 1}) {
     EXPECT_FALSE(std::ranges::all_of(orders, [&](const SimtOrder& order) {
-      return is_sealed(order, skipped);
+      return is_finished(order, skipped);
     })) << skipped;
   }
 }

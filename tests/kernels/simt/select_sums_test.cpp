@@ -58,7 +58,7 @@ struct OnModel {
     const std::vector<DeviceTerm> there = place(job, terms);
     const float carried = bound.k == k ? bound.bound : std::numeric_limits<float>::infinity();
     OwnList list(job, carried, room);
-    const SelectResult fed = list.said();
+    const SelectResult accumulated = list.said();
     SumsOutcome out(job, k);
     std::ranges::fill(out.touched, kUnwritten);
     kernels::OwnedSums owned = job.owned();
@@ -72,7 +72,7 @@ struct OnModel {
     std::memset(scratch.span().data(), 0, layout.select.zeroed);
     const kernels::cuda::SumsTask task = kernels::cuda::make_sums_task(
         {.owned = owned,
-         .fed = &fed,
+         .accumulated = &accumulated,
          .terms = {terms},
          .out = {out.index, out.value, std::span(out.touched).first(owned.most),
                  std::span(out.sum).first(owned.most)},
@@ -109,7 +109,7 @@ std::vector<SumsOutcome> sum_together(Machine& machine, const std::deque<SumsJob
     std::vector<kernels::Term> terms;
     std::vector<DeviceTerm> there;
     OwnList list;
-    SelectResult fed;
+    SelectResult accumulated;
     SumsOutcome out;
     std::uint64_t touched_count = 77;
     Scratch scratch;
@@ -128,7 +128,7 @@ std::vector<SumsOutcome> sum_together(Machine& machine, const std::deque<SumsJob
     Memory& m = memories.emplace_back(Memory{.terms = job.terms(),
                                              .there = {},
                                              .list = list,
-                                             .fed = list.said(),
+                                             .accumulated = list.said(),
                                              .out = SumsOutcome(job, k_of(job)),
                                              .scratch = Scratch(layout.bytes)});
     m.there = place(job, m.terms);
@@ -137,7 +137,7 @@ std::vector<SumsOutcome> sum_together(Machine& machine, const std::deque<SumsJob
     owned.own.value = m.list.value;
     tasks.push_back(kernels::cuda::make_sums_task(
         {.owned = owned,
-         .fed = &m.fed,
+         .accumulated = &m.accumulated,
          .terms = {m.terms},
          .out = {m.out.index, m.out.value, m.out.touched, m.out.sum},
          .touched_count = &m.touched_count,
@@ -371,7 +371,7 @@ struct KeepOnModel {
     const std::vector<kernels::Term> terms = job.terms();
     const std::vector<DeviceTerm> there = place(job, terms);
     OwnList own(job, bound, job.count());
-    const SelectResult fed = own.said();
+    const SelectResult accumulated = own.said();
     List list(job.count());
     SumsOutcome out(job, 0);
     out.touched.resize(job.count());
@@ -387,7 +387,7 @@ struct KeepOnModel {
     std::memset(scratch.span().data(), 0, layout.select.zeroed);
     const auto task = kernels::cuda::make_keep_task(
         {.owned = owned,
-         .fed = &fed,
+         .accumulated = &accumulated,
          .terms = {terms},
          .out = {list.index, list.value, out.touched, out.sum},
          .kept = &list.kept,

@@ -22,7 +22,7 @@ struct PoisonSources {
 };
 
 /// A message whose values lie in their place, and what else goes into it.
-struct SealJob {
+struct FinishJob {
   std::span<std::byte> message;  ///< 8-byte aligned: header, index part, value part
   HeaderBytes header = {};       ///< but for poison and the checksum
   HeaderLayout layout = {};
@@ -36,11 +36,11 @@ struct SealJob {
 };
 
 /// Each writes the index part in its coding, the header, with poison if a source says so, the
-/// padding and the checksum: on a device in one pass over the message. `seal` is for a message
-/// without indices. UsageError for wrong sizes.
-void seal(const Exec& exec, const SealJob& job);
-void seal_raw32(const Exec& exec, const SealJob& job);
-void seal_eliasfano(const Exec& exec, const SealJob& job);
-void seal_bitmap(const Exec& exec, const SealJob& job);
+/// padding and the checksum: on a device in one pass over the message. `finish_message` is for a
+/// message without indices. UsageError for wrong sizes.
+void finish_message(const Exec& exec, const FinishJob& job);
+void finish_raw32(const Exec& exec, const FinishJob& job);
+void finish_eliasfano(const Exec& exec, const FinishJob& job);
+void finish_bitmap(const Exec& exec, const FinishJob& job);
 
 }  // namespace winnow::kernels

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/seal.hpp"
+#include "kernels/cpu/finish_message.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace winnow::kernels::cpu {
 
 namespace {
 
-bool is_poisoned(const SealJob& job) {
+bool is_poisoned(const FinishJob& job) {
   const PoisonSources& sources = job.poison;
   return (job.status != nullptr && job.status->spoiled != 0) ||
          std::ranges::any_of(sources.words, [](std::uint32_t word) { return word != 0; }) ||
@@ -24,7 +24,7 @@ bool is_poisoned(const SealJob& job) {
 
 }  // namespace
 
-void seal(const Exec& exec, const SealJob& job) {
+void finish_message(const Exec& exec, const FinishJob& job) {
   std::byte* const header = job.message.data();
   std::ranges::copy(job.header, header);
   if (job.status != nullptr) {
@@ -45,14 +45,14 @@ void seal(const Exec& exec, const SealJob& job) {
   std::memcpy(header + job.layout.checksum_at, &sum, sizeof sum);
 }
 
-void seal_raw32(const Exec& exec, const SealJob& job) {
+void finish_raw32(const Exec& exec, const FinishJob& job) {
   encode_raw32(job.index, job.message.subspan(kHeaderBytes, raw32_bytes(job.index.size())));
-  cpu::seal(exec, job);
+  cpu::finish_message(exec, job);
 }
 
-void seal_bitmap(const Exec& exec, const SealJob& job) {
+void finish_bitmap(const Exec& exec, const FinishJob& job) {
   encode_bitmap(job.index, job.message.subspan(kHeaderBytes, bitmap_bytes(job.count)));
-  cpu::seal(exec, job);
+  cpu::finish_message(exec, job);
 }
 
 }  // namespace winnow::kernels::cpu

@@ -10,7 +10,7 @@
 #include "kernels/cuda/message_header.cuh"
 #include "kernels/cuda/message_tasks.cuh"
 #include "kernels/cuda/simt.hpp"
-#include "kernels/seal.hpp"
+#include "kernels/finish_message.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -21,7 +21,7 @@ struct NoIndices {
 };
 
 template <class Indices>
-struct SealTask {
+struct FinishTask {
   SummedBytes message;
   HeaderWords header;
   HeaderFields fields;
@@ -39,12 +39,12 @@ struct SealTask {
 /// Each thread makes or reads whole words of the message, and adds what they add to the checksum,
 /// which is 0 at first. Padding is of values. indices.word(w) is word w of the index part.
 template <class Indices, unsigned kMost>
-struct Seal {
-  MessageTasks<SealTask<Indices>, kMost> messages;
+struct FinishMessage {
+  MessageTasks<FinishTask<Indices>, kMost> messages;
   using Shared = ChecksumRoom;
 
   WINNOW_DEVICE void run(Shared& shared) const {
-    const SealTask<Indices>& task = messages.of_block();
+    const FinishTask<Indices>& task = messages.of_block();
     std::uint64_t sum = 0;
     if (messages.is_first_block()) sum = put_header(task);
     for (std::uint64_t w = kHeaderWords + messages.thread(); w < task.message.pairs;
@@ -69,7 +69,7 @@ struct Seal {
 
  private:
   /// One block calls it. The contribution of this thread's words.
-  WINNOW_DEVICE static std::uint64_t put_header(const SealTask<Indices>& task) {
+  WINNOW_DEVICE static std::uint64_t put_header(const FinishTask<Indices>& task) {
     CallStatus* const status = task.status;
     const bool was_spoiled = status != nullptr && simt::published(&status->spoiled) != 0;
     const bool poisoned = simt::barrier_or(was_spoiled || task.poison.any_of_thread());
@@ -84,7 +84,7 @@ struct Seal {
   }
 };
 
-/// Before messages that share a launch are sealed: their checksums become 0.
+/// Before messages that share a launch are finished: their checksums become 0.
 struct ClearChecksums {
   static constexpr unsigned kMost = 256;
 
@@ -98,7 +98,7 @@ struct ClearChecksums {
 static_assert(ClearChecksums::kMost <= simt::kThreads);
 
 template <class Indices>
-SealTask<Indices> make_seal_task(const SealJob& job, const Indices& indices) {
+FinishTask<Indices> make_finish_task(const FinishJob& job, const Indices& indices) {
   return {.message = make_summed_bytes(job.message),
           .header = std::bit_cast<HeaderWords>(job.header),
           .fields = fields_of(job.layout),

@@ -1,19 +1,19 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/eliasfano.cuh"
+#include "kernels/cuda/finish_message.cuh"
 #include "kernels/cuda/indices.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launch_messages.cuh"
 #include "kernels/cuda/launch_pieces.cuh"
-#include "kernels/cuda/seal.cuh"
-#include "kernels/seal.hpp"
+#include "kernels/finish_message.hpp"
 
 namespace winnow::kernels::cuda {
 
 namespace {
 
 template <class Indices>
-std::uint64_t* checksum_of(const SealTask<Indices>& task) {
+std::uint64_t* checksum_of(const FinishTask<Indices>& task) {
   return reinterpret_cast<std::uint64_t*>(task.at(task.fields.checksum_word));
 }
 
@@ -24,8 +24,8 @@ void clear_checksums(const Exec& exec, ClearChecksums& some) {
 
 /// Launches tasks that lie behind each other: one, or several, that share kernels.
 template <class Indices>
-void launch_seals(const Exec& exec, std::span<const std::byte> bytes) {
-  using Task = SealTask<Indices>;
+void launch_finished(const Exec& exec, std::span<const std::byte> bytes) {
+  using Task = FinishTask<Indices>;
   constexpr unsigned kTogether = 3900 / sizeof(Task);
   const std::span<const Task> tasks(reinterpret_cast<const Task*>(bytes.data()),
                                     bytes.size() / sizeof(Task));
@@ -33,7 +33,7 @@ void launch_seals(const Exec& exec, std::span<const std::byte> bytes) {
   const auto blocks_of_task = [](const Task& task) { return blocks_with(task.message.pairs); };
   if (tasks.size() == 1) {
     clear(exec, checksum_of(tasks.front()));
-    launch_messages<Seal<Indices, 1>>(exec, tasks, itself, blocks_of_task);
+    launch_messages<FinishMessage<Indices, 1>>(exec, tasks, itself, blocks_of_task);
     return;
   }
   ClearChecksums checksums = {};
@@ -42,36 +42,36 @@ void launch_seals(const Exec& exec, std::span<const std::byte> bytes) {
     checksums.word[checksums.count++] = checksum_of(task);
   }
   clear_checksums(exec, checksums);
-  launch_messages<Seal<Indices, kTogether>>(exec, tasks, itself, blocks_of_task);
+  launch_messages<FinishMessage<Indices, kTogether>>(exec, tasks, itself, blocks_of_task);
 }
 
 /// Now, or together with others of its kind.
 template <class Indices>
-void enqueue(const Exec& exec, const SealJob& job, const Indices& indices) {
-  const SealTask<Indices> task = make_seal_task(job, indices);
+void enqueue(const Exec& exec, const FinishJob& job, const Indices& indices) {
+  const FinishTask<Indices> task = make_finish_task(job, indices);
   const auto bytes = std::as_bytes(std::span(&task, 1));
   if (is_collected(exec)) {
-    exec.launches->add(&launch_seals<Indices>, bytes);
+    exec.launches->add(&launch_finished<Indices>, bytes);
   } else {
-    launch_seals<Indices>(exec, bytes);
+    launch_finished<Indices>(exec, bytes);
   }
 }
 
 }  // namespace
 
-void seal(const Exec& exec, const SealJob& job) {
+void finish_message(const Exec& exec, const FinishJob& job) {
   enqueue(exec, job, NoIndices());
 }
 
-void seal_raw32(const Exec& exec, const SealJob& job) {
+void finish_raw32(const Exec& exec, const FinishJob& job) {
   enqueue(exec, job, Raw32Indices{job.index.data(), job.index.size()});
 }
 
-void seal_eliasfano(const Exec& exec, const SealJob& job) {
+void finish_eliasfano(const Exec& exec, const FinishJob& job) {
   enqueue(exec, job, make_eliasfano_indices(job.count, job.index));
 }
 
-void seal_bitmap(const Exec& exec, const SealJob& job) {
+void finish_bitmap(const Exec& exec, const FinishJob& job) {
   enqueue(exec, job, BitmapIndices{job.index.data(), job.index.size(), job.count});
 }
 

@@ -4,11 +4,11 @@
 
 #include <span>
 
-#include "kernels/seal.hpp"
+#include "kernels/finish_message.hpp"
 
 namespace winnow::kernels::cpu {
 
 /// Writes all but the index part: what bodies of the host do when that is written.
-void seal(const Exec& exec, const SealJob& job);
+void finish_message(const Exec& exec, const FinishJob& job);
 
 }  // namespace winnow::kernels::cpu

@@ -210,12 +210,12 @@ void expect_ordered_zeros_and_nans() {
   }
 }
 
-TEST(NativeOnly, MinimumAndMaximumOfZerosAndNaNAreTheSameOnEveryRank) {
+TEST(DenseOnly, MinimumAndMaximumOfZerosAndNaNAreTheSameOnEveryRank) {
   expect_ordered_zeros_and_nans<float>();
   expect_ordered_zeros_and_nans<double>();
 }
 
-TEST(NativeOnly, HalvesAreReducedAsFloatsAndRoundedOnce) {
+TEST(DenseOnly, HalvesAreReducedAsFloatsAndRoundedOnce) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(transport,
@@ -238,7 +238,7 @@ TEST(NativeOnly, HalvesAreReducedAsFloatsAndRoundedOnce) {
   }
 }
 
-TEST(NativeOnly, StatsSayWhatTravelsDense) {
+TEST(DenseOnly, StatsSayWhatTravelsDense) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, 2, [](std::span<std::shared_ptr<Transport>> transports) {
       const auto& transport = transports[0];
@@ -266,7 +266,7 @@ TEST(NativeOnly, StatsSayWhatTravelsDense) {
   }
 }
 
-TEST(NativeOnly, ResultsAreMeasuredInTheirOwnType) {
+TEST(DenseOnly, ResultsAreMeasuredInTheirOwnType) {
   for (const int ranks : rank_counts()) {
     const RecordedErrors errors;  // the tables
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
@@ -287,7 +287,7 @@ TEST(NativeOnly, ResultsAreMeasuredInTheirOwnType) {
 }
 
 // Residuals wait, and compressed sums continue as if no plain call had come between.
-TEST(NativeOnly, ResidualsAreLeftAlone) {
+TEST(DenseOnly, ResidualsAreLeftAlone) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, 2, [](std::span<std::shared_ptr<Transport>> transports) {
       const int rank = transports[0]->rank();
@@ -313,7 +313,7 @@ TEST(NativeOnly, ResidualsAreLeftAlone) {
   }
 }
 
-TEST(NativeOnly, CallsInFlightHaveTheirOwnOperation) {
+TEST(DenseOnly, CallsInFlightHaveTheirOwnOperation) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(transport, {.links = kGivenLinks});
@@ -342,7 +342,7 @@ std::string usage_error(const Call& call) {
   return {};
 }
 
-TEST(NativeOnly, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {
+TEST(DenseOnly, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       if (transport->size() == 1) return;
@@ -367,7 +367,7 @@ TEST(NativeOnly, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {
   }
 }
 
-TEST(NativeOnly, TakesNoRate) {
+TEST(DenseOnly, TakesNoRate) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(transport, {.links = kGivenLinks});
@@ -382,7 +382,7 @@ TEST(NativeOnly, TakesNoRate) {
   }
 }
 
-TEST(NativeOnly, ABucketOfSeveralTypesIsRefused) {
+TEST(DenseOnly, ABucketOfSeveralTypesIsRefused) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(transport, {.links = kGivenLinks});

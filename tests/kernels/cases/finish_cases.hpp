@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "compress/message.hpp"
-#include "kernels/seal.hpp"
+#include "kernels/finish_message.hpp"
 #include "lab/reference/place.hpp"
 #include "tests/kernels/answers.hpp"
 
@@ -23,12 +23,12 @@ using compress::Header;
 using compress::kHeaderLayout;
 using kernels::HeaderBytes;
 
-/// Seals a message of kHeaderLayout by a body, with any indices.
-using SealIndicesBody = std::function<void(std::span<std::byte> message, const HeaderBytes&)>;
+/// Finishes a message of kHeaderLayout by a body, with any indices.
+using FinishIndicesBody = std::function<void(std::span<std::byte> message, const HeaderBytes&)>;
 
-/// Fills `index_part` with the index part that a body of seal writes into a message with values.
-/// The message ends with half a word. Checks the header, the values and the checksum, too.
-inline void seal_indices(std::span<std::byte> index_part, const SealIndicesBody& body) {
+/// Fills `index_part` with the index part that a body of finish_message writes into a message with
+/// values. The message ends with half a word. Checks the header, the values and the checksum, too.
+inline void finish_indices(std::span<std::byte> index_part, const FinishIndicesBody& body) {
   constexpr std::size_t kValueBytes = 12;
   std::vector<std::uint64_t> memory(
       (kernels::kHeaderBytes + index_part.size() + kValueBytes + 7) / 8, 0xa5a5a5a5a5a5a5a5U);
