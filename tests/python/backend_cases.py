@@ -66,6 +66,13 @@ def expect_close(models, what):
         expect(torch.allclose(mine, right, rtol=1e-4, atol=1e-5), what)
 
 
+def gloo_averages():
+    """Whether it scatters averages where it is told to: in torch 2.8 these are sums."""
+    ranks, shard = dist.get_world_size(), torch.zeros(1)
+    dist.reduce_scatter_tensor(shard, torch.ones(ranks), op=dist.ReduceOp.AVG)
+    return shard.item() == 1
+
+
 def case_backend_ddp():
     """A lossless compressor trains as gloo does; another one keeps replicas equal and saves bytes."""
     plain, lossless, lossy = network(), network(), network()
@@ -124,7 +131,7 @@ def case_backend_hsdp():
             step(model, optimizer, number)
         group = mesh["between"].get_group()
         expect(compressed(group) >= 4, f"{wrap}: {counts(group)}")
-        if compressor == "topk:1":
+        if compressor == "topk:1" and gloo_averages():
             expect_close((model, plain), f"{wrap} trains as DistributedDataParallel over gloo")
         else:
             expect(wire_bytes(group) * 5 < group.state.reducer.totals()["dense_wire_bytes"], "bytes are saved")
