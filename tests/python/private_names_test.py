@@ -20,6 +20,7 @@ PRIVATE = {
     "_checkpoint_wrapped_module": "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
     "_clip_grads_with_norm_": "torch.nn.utils.clip_grad",
     "_comm_hooks": "torch.nn.parallel.distributed",
+    "_current_autograd_node": "torch._C",
     "_current_graph_task_id": "torch._C",
     "_device_types": "torch._C._distributed_c10d.ProcessGroup",
     "_divide_by_initial_world_size": "torch.nn.parallel.distributed",

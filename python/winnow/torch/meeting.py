@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import threading
+import time
 import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -60,15 +61,21 @@ def gather_over_group(group: dist.ProcessGroup) -> Gather:
     return gather
 
 
-def gather_over_store(store: dist.Store, rank: int, size: int) -> Gather:
+def gather_over_store(store: dist.Store, rank: int, size: int, timeout: float) -> Gather:
     """By keys that nobody else of the store has, so that any thread may. What was said stays there until
     the rank says the next."""
     rounds = itertools.count()
 
     def gather(mine: Any) -> List[Any]:
-        number = next(rounds)
+        number, begin = next(rounds), time.monotonic()
         store.set(f"winnow/{number}/{rank}", json.dumps(mine))
-        gathered = [json.loads(store.get(f"winnow/{number}/{other}")) for other in range(size)]
+        keys = [f"winnow/{number}/{other}" for other in range(size)]
+        while not store.check(keys):  # get waits with the store's lock, which other threads want
+            if time.monotonic() > begin + timeout:
+                missing = [other for other, key in enumerate(keys) if not store.check([key])]
+                raise RuntimeError(f"rank {listed(missing)} did not come within {timeout:g} seconds")
+            time.sleep(0.001)
+        gathered = [json.loads(store.get(key)) for key in keys]
         if number > 0:
             with contextlib.suppress(RuntimeError):  # a store that deletes nothing
                 store.delete_key(f"winnow/{number - 1}/{rank}")  # all have read it

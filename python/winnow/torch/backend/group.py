@@ -8,8 +8,7 @@ import logging
 import sys
 import threading
 import weakref
-from types import FrameType
-from typing import Any, Callable, Counter, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Counter, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -19,9 +18,10 @@ from winnow._library import UsageError
 from winnow.torch.agree import refuse
 from winnow.torch.backend.options import GroupOptions, is_named
 from winnow.torch.backend import sequence
-from winnow.torch.backend.sequence import Place, in_backward, watch_steps
+from winnow.torch.backend.caller import Caller, caller_of
+from winnow.torch.backend.sequence import Place, watch_steps
 from winnow.torch.backend.sums import Ranks, Sum, Sums
-from winnow.torch.backend.work import GroupWork
+from winnow.torch.backend.work import GroupWork, failed
 from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
 from winnow.torch.names import id_of
 from winnow.torch.state import State
@@ -32,11 +32,8 @@ _OPS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "average", dist.ReduceOp.PR
 _COMPRESSED = (torch.float32, torch.bfloat16, torch.float16)
 _SUMMED = (*_COMPRESSED, torch.float64)
 _ORDINARY = (torch.Tensor, torch.nn.Parameter)
-_STEPS, _SUMS = 20, 4096  # after which a group says what it has compressed
-# Modules of torch that sum statistics, activations and factors of gradients in a backward pass.
-_OTHER_SUMS = ("torch.nn.modules._functions", "torch.distributed.tensor",
-               "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook")
-_NOWHERE = Place(-1, 0, False, 0)
+_SUMS = 100  # after which a group says what it has compressed
+_NOWHERE = Place(0, False, 0)
 _log = logging.getLogger("winnow")
 
 
@@ -78,7 +75,7 @@ class WinnowGroup(dist.ProcessGroup):
         self._has_told = self._has_warned = False
         rank, size = common.group_rank, common.group_size
         seconds = min(common.timeout.total_seconds(), MOST_SECONDS)
-        gather = gather_over_store(dist.PrefixStore("winnow", common.store), rank, size)
+        gather = gather_over_store(dist.PrefixStore("winnow", common.store), rank, size, seconds)
         self._ranks = Ranks(rank, size, min(common.global_ranks_in_group or [0]), seconds,
                             Meeting(rank, size, seconds, gather))
         self._expect_one_mind()
@@ -89,8 +86,10 @@ class WinnowGroup(dist.ProcessGroup):
         _groups.add(self)
 
     def _expect_one_mind(self) -> None:
-        texts = self._ranks.meeting.gather(f"rule={self.options.rule} {self.options.text}")
-        refuse([f"other options than on rank 0: {text}" if text != texts[0] else "" for text in texts])
+        gathered = self._ranks.meeting.gather((self.options.refusal, f"rule={self.options.rule} {self.options.text}"))
+        refuse([refusal for refusal, _ in gathered])
+        first = gathered[0][1]
+        refuse([f"other options than on rank 0: {text}" if text != first else "" for _, text in gathered])
 
     def _register(self, common: Any) -> None:
         """torch's own backends, in this group and in the one that makes all other collectives."""
@@ -118,20 +117,36 @@ class WinnowGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, *arguments: Any, **keywords: Any) -> Any:
         opts = [*arguments, *keywords.values(), dist.ReduceOp.SUM][0]  # or the operation itself
         given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        if len(given) == 1 and (take := _hook_behind(sys._getframe(1))) is not None:
-            if take(given[0], _op_of(getattr(opts, "reduceOp", opts))[0]):
-                return None  # nothing is to be waited for
-        work = self._sum(given, [], opts, _is_of_ddp(sys._getframe(1))) if len(given) == 1 else None
+        if len(given) != 1:
+            return self._others.allreduce(tensors, *arguments, **keywords)
+        caller, kind = caller_of(sys._getframe(1)), _op_of(getattr(opts, "reduceOp", opts))[0]
+        if caller.take is not None and caller.take(given[0], kind):
+            return None  # nothing is to be waited for
+        work = self._sum(given, [], opts, caller)
+        if work is None and kind == dist.ReduceOp.AVG and not given[0].is_floating_point():
+            return self._average_of_integers(given[0])
         return self._others.allreduce(tensors, *arguments, **keywords) if work is None else work
+
+    def _average_of_integers(self, tensor: torch.Tensor) -> Any:
+        """As NCCL's, towards zero; gloo has none."""
+        if tensor.device.type != "cpu" or tensor.is_complex() or tensor.dtype == torch.bool:
+            return self._others.allreduce([tensor], dist.ReduceOp.AVG)
+
+        def divide(done: torch.futures.Future) -> List[torch.Tensor]:
+            done.value()
+            return [tensor.div_(self._ranks.size, rounding_mode="trunc")]
+
+        summed = self._others.allreduce([tensor], dist.ReduceOp.SUM)
+        return GroupWork(summed.get_future().then(divide), [tensor], self._made().state.overlap)
 
     @torch.compiler.disable
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.AllreduceCoalescedOptions()) -> Any:
-        work = self._sum(list(tensors), [], opts)
+        work = self._sum(list(tensors), [], opts, caller_of(sys._getframe(1)))
         return self._others.allreduce_coalesced(tensors, opts) if work is None else work
 
     @torch.compiler.disable
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = dist.ReduceScatterOptions()) -> Any:
-        work = self._sum([output], [input], opts)
+        work = self._sum([output], [input], opts, caller_of(sys._getframe(1)))
         return self._others._reduce_scatter_base(output, input, opts) if work is None else work
 
     @torch.compiler.disable
@@ -141,13 +156,14 @@ class WinnowGroup(dist.ProcessGroup):
         if len(outputs) == 1 and len(inputs) == 1 and all(
                 type(one) is torch.Tensor and one.shape == outputs[0].shape and one.dtype == outputs[0].dtype
                 for one in inputs[0]):
-            work = self._sum(list(outputs), [torch.stack([one.detach() for one in inputs[0]])], opts)
+            stacked = torch.stack([one.detach() for one in inputs[0]])
+            work = self._sum(list(outputs), [stacked], opts, caller_of(sys._getframe(1)))
         return self._others.reduce_scatter(outputs, inputs, opts, *more) if work is None else work
 
     @torch.compiler.disable
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any,
                                         opts: Any = dist.ReduceScatterOptions()) -> Any:
-        work = self._sum(list(outputs), list(inputs), opts)
+        work = self._sum(list(outputs), list(inputs), opts, caller_of(sys._getframe(1)))
         return self._others.reduce_scatter_tensor_coalesced(outputs, inputs, opts) if work is None else work
 
     _reduce_scatter_base = reduce_scatter_single  # as older versions call them
@@ -162,10 +178,13 @@ class WinnowGroup(dist.ProcessGroup):
         return self._others._end_coalescing(device)
 
     def _sum(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any,
-             is_of_ddp: bool = False) -> Optional[GroupWork]:
+             caller: Caller) -> Optional[GroupWork]:
         """Of what Winnow sums; None for what torch does. Types and sizes alone decide, which are equal on
         all ranks."""
         kind, factor = _op_of(getattr(opts, "reduceOp", opts))
+        if any(_overlaps(one) for one in outputs):
+            return failed(UsageError("a tensor that is expanded, of which several elements share memory: take "
+                                     "contiguous()"), outputs)
         if kind not in _OPS or not _are_alike(outputs, inputs, self._ranks.size):
             return None
         dtype, device = outputs[0].dtype, outputs[0].device
@@ -174,7 +193,7 @@ class WinnowGroup(dist.ProcessGroup):
             return None
         is_large = dtype in _COMPRESSED and count * dtype.itemsize >= self.options.min_bytes
         may_compress = is_large and self.compresses
-        if is_large and not may_compress:
+        if is_large and caller.is_backward and not may_compress:
             self._tell_of_inherited()
         if not may_compress and (kind == dist.ReduceOp.SUM or device.type != "cpu"  # which torch knows
                                  or dtype not in (_COMPRESSED if inputs else _SUMMED)):
@@ -186,12 +205,13 @@ class WinnowGroup(dist.ProcessGroup):
         sizes = [f"{one.numel()} {_order_of(one)}" for one in outputs]
         signature = id_of(" ".join([f"{len(inputs)} {_OPS[kind]} {dtype}", *sizes]))
         with self._lock:
-            place, is_gradient = None, self.options.rule == "group" or in_backward() and not _of_activations()
+            place, is_gradient = None, self.options.rule == "group" or caller.is_backward
             if may_compress:
-                place = self._sequence.place(signature) if is_gradient else _NOWHERE
+                place = (_NOWHERE if not is_gradient else self._sequence.of_owners(caller.owners, signature)
+                         if caller.owners else self._sequence.place(signature))
                 self._tell()
             return self._made().add(Sum(list(map(_flat, outputs)), scratch, _OPS[kind], signature, place,
-                                        is_gradient, is_of_ddp, outputs))
+                                        is_gradient, caller.is_ddp, outputs))
 
     @property
     def compresses(self) -> bool:
@@ -224,7 +244,7 @@ class WinnowGroup(dist.ProcessGroup):
             warn(f"mixed {self.group_name}", f"winnow: {self._name}: two optimizers step after backward passes "
                  "whose sums look alike, so that what waits of one model could go to the other: such sums travel "
                  "dense from here on. Give each model a group of its own")
-        if self._has_told or not (is_last or self._sequence.steps >= _STEPS or sum(self._why.values()) >= _SUMS):
+        if self._has_told or not (is_last or sum(self._why.values()) >= _SUMS):
             return
         self._has_told = True
         why = dict(self._why)
@@ -237,8 +257,7 @@ class WinnowGroup(dist.ProcessGroup):
 
     def _tell_of_inherited(self) -> None:
         """Once: that sums of backward passes are exact, since nobody has named the group."""
-        if (self._is_inherited and self.options.compresses and self._ranks.size > 1 and not self._has_told
-                and in_backward() and not _of_activations()):
+        if self._is_inherited and self.options.compresses and self._ranks.size > 1 and not self._has_told:
             self._has_told = True
             if self._ranks.rank == 0:
                 _log.warning("winnow: %s has the backend of the job, and sums exactly. If these are gradients, "
@@ -315,36 +334,10 @@ def _is_ordinary(tensor: Any) -> bool:
             and tensor.device.type in ("cpu", "cuda") and not tensor.is_neg() and not tensor.is_conj())
 
 
-def _is_of_ddp(caller: Optional[FrameType]) -> bool:
-    """Whether DistributedDataParallel makes the sum, by C++ in a backward pass."""
-    while caller is not None and caller.f_globals.get("__name__", "").startswith("torch._dynamo"):
-        caller = caller.f_back  # of torch.compiler.disable
-    return in_backward() and (caller is None or caller.f_code.co_name == "_engine_run_backward")
-
-
-def _hook_behind(caller: Optional[FrameType]) -> Optional[Callable[[torch.Tensor, Any], bool]]:
-    """Where FSDP2 sums gradients between replicas, and then calls a hook of attach_hsdp: its `take`."""
-    for _ in range(8):  # frames of torch between
-        if caller is None:
-            return None
-        if caller.f_code.co_name == "foreach_reduce":
-            return getattr(caller.f_locals.get("all_reduce_hook"), "take", None)
-        caller = caller.f_back
-    return None
-
-
-def _of_activations() -> bool:
-    """Whether torch itself makes this sum in a backward pass for something else than the gradients of
-    parameters."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name.startswith(_OTHER_SUMS):
-            return True
-        if name.partition(".")[0] not in ("torch", "winnow"):
-            return False
-        frame = frame.f_back
-    return False
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory."""
+    return tensor.layout == torch.strided and any(
+        extent > 1 and ahead == 0 for extent, ahead in zip(tensor.shape, tensor.stride()))
 
 
 def _order_of(tensor: torch.Tensor) -> str:

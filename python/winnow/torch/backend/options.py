@@ -26,7 +26,7 @@ class GroupOptions:
     pass. None: what WINNOW_TORCH_RULE says, or "backward". `timeout`: of the group; None: the job's.
     Variables of the environment (WINNOW_COMPRESSOR) win, as for winnow.Reducer.
 
-    Raises UsageError for options that are wrong.
+    What is wrong with them is a UsageError on all ranks where the group is made.
     """
 
     def __init__(self, compressor: str = "topk:0.01", *, rule: Optional[str] = None,
@@ -34,10 +34,14 @@ class GroupOptions:
         self._timeout = timeout  # by the name of torch's own options
         self.compressor, self.options = compressor, options
         self.rule = os.environ.get(_RULE, "backward") if rule is None else rule
-        if self.rule not in RULES:
-            raise UsageError(f"rule is {shown(self.rule)}: must be {' or '.join(RULES)}")
-        with local_transports(1)[0] as alone, Reducer(alone, compressor, **options) as checked:
-            self.text = checked.options
+        self.text = self.refusal = ""
+        try:
+            if self.rule not in RULES:
+                raise UsageError(f"rule is {shown(self.rule)}: must be {' or '.join(RULES)}")
+            with local_transports(1)[0] as alone, Reducer(alone, compressor, **options) as checked:
+                self.text = checked.options
+        except UsageError as error:
+            self.refusal = str(error)  # for all ranks
         self._words: Dict[str, str] = dict(word.split("=", 1) for word in self.text.split())
 
     def __repr__(self) -> str:

@@ -1,21 +1,25 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which sum of a step is which sum of the steps before. No name of a parameter comes through a process
-group, and addresses and sizes say too little: so a sum is known by all sums before it since the last step of
-an optimizer, and by which optimizers there are."""
+"""Which sum is which sum of the steps before. Of torch's own wrappers it is known whose gradients a sum is of.
+Elsewhere no parameter comes through a process group, and addresses and sizes say too little: there a sum is
+known by all sums before it since the last step of an optimizer."""
 import collections
 import functools
+import inspect
 import itertools
 import weakref
-from typing import Any, Deque, Dict, List, NamedTuple, Set
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Set
+from typing import Sequence as Sequence_
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from winnow.torch.names import id_of
 
 _MOST = 1 << 16  # beginnings that are remembered
-_REPEATS = 2  # steps that have gone the same way, after which the next ones are known
+_REPEATS = 2  # steps that have gone the same way, or sums of the same parameters, after which the next are known
 
 
 class _Steps:
@@ -39,6 +43,10 @@ class _Steps:
         self.count += 1
         self.made_by.append(self._numbers[optimizer])
 
+    def note_optimizer(self, _: torch.optim.Optimizer) -> None:
+        """One was made, or got another state."""
+        self.generation += 1
+
     def since(self, count: int) -> Set[int]:
         """The optimizers that have made a step since there were `count`."""
         return set(itertools.islice(reversed(self.made_by), self.count - count))
@@ -51,20 +59,29 @@ _steps = _Steps()
 def watch_steps() -> None:
     """From here on, once per process."""
     register_optimizer_step_post_hook(_steps.note)
-    for name in "__init__", "__setstate__":
-        _count_calls(name)
+    for name in "__init__", "__setstate__":  # by which an optimizer comes to parameters, or to a checkpoint
+        _after(torch.optim.Optimizer, name, _steps.note_optimizer)
+    _after(DistributedDataParallel, "__init__", _note_wrapper)
 
 
-def _count_calls(name: str) -> None:
-    """Of a method by which an optimizer comes to a state: of another model, or of a checkpoint."""
-    method = getattr(torch.optim.Optimizer, name)
+def _after(of: type, name: str, note: Callable[[Any], None]) -> None:
+    """note(self) follows each call of a method."""
+    method = getattr(of, name)
 
-    @functools.wraps(method)
-    def counted(*arguments: Any, **keywords: Any) -> Any:
-        _steps.generation += 1
-        return method(*arguments, **keywords)
+    def noted(self: Any, *arguments: Any, **keywords: Any) -> None:
+        method(self, *arguments, **keywords)
+        note(self)
 
-    setattr(torch.optim.Optimizer, name, counted)
+    noted.__doc__, noted.__signature__ = method.__doc__, inspect.signature(method)
+    setattr(of, name, noted)
+
+
+_wrapped = WeakTensorKeyDictionary()  # how often a parameter's model was wrapped: each time in other buckets
+
+
+def _note_wrapper(ddp: DistributedDataParallel) -> None:
+    for parameter in ddp.parameters():
+        _wrapped[parameter] = _wrapped.get(parameter, 0) + 1
 
 
 def in_backward() -> bool:
@@ -73,12 +90,11 @@ def in_backward() -> bool:
 
 
 class Place(NamedTuple):
-    """Of one sum in its step."""
+    """Which gradient a sum is of."""
 
-    number: int  # of the sums since the last step
-    id: int  # equal where all sums since the last step, and this one, are alike
-    is_known: bool  # steps before had the same sums so far
-    generation: int  # of optimizers: what waits from an earlier one is of another model
+    id: int  # equal where what all ranks know of it is alike
+    is_known: bool  # it was there before, so that what waits of it may be in this sum
+    generation: int  # of optimizers; 0: it is of parameters that are known, whatever optimizers there are
 
 
 class Sequence:
@@ -87,31 +103,53 @@ class Sequence:
 
     def __init__(self) -> None:
         self._step, self._context, self._generation = _steps.count, _steps.made_by[-1], _steps.generation
-        self._number, self._path = 0, 0  # sums since the last step, and the id of them all
+        self._path = 0  # the id of all sums since the last step
         self._begun: Dict[int, int] = {}  # steps that have begun so, by the id of their first sums
         self._here: List[int] = []  # ids of this step's beginnings
         self._ends: Dict[int, Set[int]] = {}  # by the id of all sums of a step: the optimizers that made it
         self.mixed: Set[int] = set()  # after these optimizers' steps it is not known what comes
-        self.steps = 0  # that had sums
+        self._parameters, self._others = WeakTensorKeyDictionary(), weakref.WeakKeyDictionary()
+        self._count = 0  # of both
+        self._seen: Dict[int, int] = {}  # sums of an id whose owners are known
+
+    def of_owners(self, owners: Sequence_[Any], signature: int) -> Place:
+        """The place of a sum that looks like `signature`, of the gradients of these objects. They are known
+        by the order in which they came first, which is the same on all ranks."""
+        numbers = []
+        for owner in owners:
+            known = self._parameters if isinstance(owner, torch.Tensor) else self._others
+            if owner not in known:
+                self._count += 1
+                known[owner] = self._count
+            numbers.append(known[owner])
+            if known is self._parameters:
+                numbers.append(_wrapped.get(owner, 0))
+        number = id_of(f"{numbers} {signature}")
+        before = self._seen.get(number, 0)
+        self._seen[number] = before + 1
+        return Place(number, before >= _REPEATS, 0)
 
     def place(self, signature: int) -> Place:
-        """Of the next sum, which looks like `signature`."""
-        if self._step != _steps.count or self._generation != _steps.generation:
+        """Of the next sum of which no more is known than that it looks like `signature`."""
+        if self._generation != _steps.generation:
+            self._begin()
+            self._begun.clear()
+            self._ends.clear()
+            self.mixed.clear()
+        elif self._step != _steps.count:
             self._close()
-        if self._number == 0:
-            self._path = id_of(f"{self._generation} after {self._context}")
+        if not self._here:
+            self._path = id_of(f"after {self._context}")
         self._path = id_of(f"{self._path} {signature}")
-        place = Place(self._number, self._path, self._begun.get(self._path, 0) >= _REPEATS
-                      and self._context not in self.mixed, self._generation)
-        self._number += 1
-        if self._number <= _MOST:
+        place = Place(self._path, self._begun.get(self._path, 0) >= _REPEATS and self._context not in self.mixed,
+                      1 + self._generation)
+        if len(self._here) < _MOST:
             self._here.append(self._path)
         return place
 
     def _close(self) -> None:
-        """An optimizer has made a step since the last sum, or was made."""
-        if self._here and self._step != _steps.count:
-            self.steps += 1
+        """An optimizer has made a step since the last sum."""
+        if self._here:
             if len(self._begun) + len(self._here) > _MOST:  # sizes that change from step to step
                 self._begun.clear()
                 self._ends.clear()
@@ -123,5 +161,8 @@ class Sequence:
             if known.isdisjoint(made_by):
                 self.mixed.add(self._context)
             known |= made_by
+        self._begin()
+
+    def _begin(self) -> None:
         self._step, self._context, self._generation = _steps.count, _steps.made_by[-1], _steps.generation
-        self._number, self._here = 0, []
+        self._here = []

@@ -50,10 +50,22 @@ class Sum(NamedTuple):
     is_of_ddp: bool  # which waits for it at the end of the backward pass
     result: List[torch.Tensor]  # what the caller gets
 
-    def __str__(self) -> str:
-        first = self.outputs[0]
+    @property
+    def shape(self) -> int:
+        """What it looks like to others, in one word: elements, operation, type, and whether it scatters."""
         count = sum(one.numel() for one in self.outputs)
-        return f"{'a reduce-scatter to' if self.inputs else 'an all-reduce of'} {count} elements of {first.dtype}"
+        kind = _TYPES.index(self.outputs[0].dtype)
+        return count << 8 | _OPERATIONS.index(self.op) << 5 | kind << 1 | bool(self.inputs)
+
+
+_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_OPERATIONS = ("sum", "average")
+
+
+def _described(shape: int) -> str:
+    kind = str(_TYPES[shape >> 1 & 15]).removeprefix("torch.")
+    return (f"{'a reduce-scatter to' if shape & 1 else 'an all-reduce of'} {shape >> 8} elements of {kind} "
+            f"({_OPERATIONS[shape >> 5 & 7]})")
 
 
 class GroupState(State):
@@ -63,7 +75,6 @@ class GroupState(State):
         super().__init__(options.compressor, timeout=ranks.timeout, **options.options)
         self._ranks = ranks
         self._base: Optional[Base] = None
-        self._generation = -1  # of optimizers, whose gradients wait
 
     @property
     def base(self) -> Base:
@@ -81,12 +92,6 @@ class GroupState(State):
     def _make_reducer(self, group: Optional[dist.ProcessGroup], options: Dict[str, Any]) -> Reducer:
         return self.make(self.compressor, options)
 
-    def expect_generation(self, generation: int) -> None:
-        """Drops what waits of others. Collective if there is another one."""
-        if generation != self._generation and self.is_open:
-            self._begin_anew()
-        self._generation = generation
-
     def owner(self) -> Owner:
         return Owner(self._ranks.first, self._ranks.rank, self._ranks.size)
 
@@ -98,26 +103,33 @@ class _Vote:
         self._reducer = Reducer(transport, "none", schedule="dense", deadline=deadline)
         self._rank, self._size = transport.rank, transport.size
 
-    def __call__(self, call: Sum) -> Tuple[bool, str]:
-        """Whether it is to be compressed, and why not."""
+    def __call__(self, call: Sum) -> Tuple[Optional[int], str]:
+        """The id by which it is to be compressed; None: why not."""
         place = call.step
-        mine = call.signature, place.id, (1 if call.is_gradient else 0) | (2 if place.is_known else 0)
-        words = array.array("Q", bytes(24 * self._size))
-        words[3 * self._rank:3 * self._rank + 3] = array.array("Q", mine)
+        flags = (1 if call.is_gradient else 0) | (2 if place.is_known else 0)
+        mine = call.signature, call.shape, place.id, 0 if place.generation == 0 else 1, flags, place.generation
+        words = array.array("Q", bytes(8 * len(mine) * self._size))
+        begin = len(mine) * self._rank
+        words[begin:begin + len(mine)] = array.array("Q", mine)
         self._reducer.all_reduce(words, id=0, op="max")
-        votes = [tuple(words[at:at + 3]) for at in range(0, len(words), 3)]
-        others = [rank for rank, (signature, _, _) in enumerate(votes) if signature != call.signature]
+        votes = [tuple(words[at:at + len(mine)]) for at in range(0, len(words), len(mine))]
+        others = [rank for rank, vote in enumerate(votes) if vote[0] != call.signature]
         if others:
-            raise UsageError(f"ranks make different sums: rank {self._rank} {call}, and rank {listed(others)} "
-                             "another one. All ranks of a group make the same calls in the same order")
-        exact = [rank for rank, (_, _, flags) in enumerate(votes) if not flags & 1]
+            raise UsageError(f"ranks make different sums: rank {self._rank} {_described(call.shape)}, and rank "
+                             f"{listed(others)} {_described(votes[others[0]][1])}, or one of another order in memory. "
+                             "All ranks of a group make the same calls in the same order")
+        exact = [rank for rank, vote in enumerate(votes) if not vote[4] & 1]
         if exact:
-            return False, "outside of backward passes" if len(exact) == self._size else (
+            return None, "outside of backward passes" if len(exact) == self._size else (
                 f"outside of backward passes on rank {listed(exact)} alone")
-        if len(set(votes)) > 1:
-            apart = [rank for rank, vote in enumerate(votes) if vote != votes[0]]
-            return False, f"other sums since the last optimizer step on rank {listed(apart)} than on rank 0"
-        return (True, "") if place.is_known else (False, "in steps that differ from those before")
+        apart = [rank for rank, vote in enumerate(votes) if vote[2:5] != votes[0][2:5]]
+        if apart:
+            return None, f"of gradients that rank {listed(apart)} knows otherwise than rank 0"
+        if not place.is_known:
+            return None, "in steps that differ from those before"
+        # Optimizers of other models, or with another state, on any rank: what waited is of others.
+        generations = [vote[5] for vote in votes]
+        return place.id if not any(generations) else id_of(f"{place.id} {generations}"), ""
 
     def close(self) -> None:
         """Ends the connections."""
@@ -183,13 +195,12 @@ class Sums:
             return self._exactly(), call.signature
         if self._vote is None:
             self._vote = _Vote(self.state.base.host_transport(self._ranks.timeout), self._ranks.timeout)
-        compresses, why = self._vote(call)
+        number, why = self._vote(call)
         self._note([why])
-        if not compresses:
+        if number is None:
             return self._exactly(), call.signature
-        self.state.overlap.count(call.step.number)
-        self.state.expect_generation(call.step.generation)
-        return self.state.reducer, call.step.id
+        self.state.overlap.count(number)
+        return self.state.reducer, number
 
     def _exactly(self) -> Reducer:
         if self._exact is None:

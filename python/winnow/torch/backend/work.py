@@ -77,3 +77,10 @@ class GroupWork(dist.Work):
     def synchronize(self) -> Any:
         """As wait."""
         self.wait()
+
+
+def failed(error: Exception, tensors: List[torch.Tensor]) -> GroupWork:
+    """The Work of a sum that is refused."""
+    future: "torch.futures.Future[List[torch.Tensor]]" = torch.futures.Future()
+    future.set_exception(error)
+    return GroupWork(future, tensors, Overlap())
