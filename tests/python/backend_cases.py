@@ -397,7 +397,7 @@ def case_backend_residuals():
             total += gradient
             optimizer.step()
         begun = group._sequence._begun
-        number = id_of(f"{max(begun, key=begun.get)} {[1 + _steps.generation] * dist.get_world_size()}")
+        number = id_of(f"{max(begun, key=begun.get)} {gather(1 + _steps.generation)}")
         waiting = torch.frombuffer(group.state.reducer.residual(number), dtype=torch.float32)
         dist.all_reduce(waiting)
         expect(torch.allclose(total + waiting, right, atol=1e-4), "what was sent and what waits are everything")
