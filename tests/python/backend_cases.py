@@ -335,7 +335,7 @@ def case_backend_steps_that_differ():
                 (weight * 2).sum().backward()
             ddp(batch(number)).square().mean().backward()
             optimizer.step()
-        expect(compressed(group) == 6 and counts(group)["in steps that differ from those before"] == 3,
+        expect(compressed(group) == 6 and counts(group)["of gradients that were new or in another order"] == 3,
                f"a sum that nobody knows is exact: {counts(group)}")
         expect((weight.grad == 2 * dist.get_world_size()).all(), "an exact sum")
         expect_equal_replicas(ddp)
@@ -370,6 +370,27 @@ def case_backend_rule_group():
                     expect((shard == ranks * rank + sum(range(ranks))).all(), "a shard")
                 optimizer.step()
             expect(compressed(group) == 3 * 3, f"all are compressed: {counts(group)}")
+
+
+def case_backend_environment():
+    """WINNOW_COMPRESSOR names the compressor, and sums that are exact stay exact."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    for variables in {}, {"WINNOW_ENABLE": "1"}:
+        os.environ.update(variables, WINNOW_COMPRESSOR="topk:0.02", WINNOW_SCHEDULE="gather")
+        try:
+            with group_of("topk:0.5") as group:
+                for _ in range(3):
+                    tensor, whole, shard = torch.ones(5000), torch.ones(5000 * ranks), torch.empty(5000)
+                    dist.all_reduce(tensor, group=group)
+                    dist.reduce_scatter_tensor(shard, whole * (rank + 1), group=group)
+                    expect((tensor == ranks).all(), "an exact sum")
+                    expect((shard == ranks * (ranks + 1) / 2).all(), "an exact shard")
+                train(network(), 4, group=group)
+                words = group.state.reducer.options.split()
+                expect(compressed(group) == 2 and "compressor=topk:0.02" in words, f"{words}, {counts(group)}")
+        finally:
+            for name in ("WINNOW_COMPRESSOR", "WINNOW_SCHEDULE", *variables):
+                del os.environ[name]
 
 
 def case_backend_functional():

@@ -26,6 +26,7 @@ from winnow.torch.names import id_of, listed
 from winnow.torch.place import Place
 from winnow.torch.state import State
 from winnow.transports import Transport
+from winnow.work import Work
 
 
 class Ranks(NamedTuple):
@@ -68,6 +69,11 @@ def _described(shape: int) -> str:
             f"({_OPERATIONS[shape >> 5 & 7]})")
 
 
+def _ids(number: int, count: int) -> List[int]:
+    """Of the tensors of one call."""
+    return [number, *(id_of(f"{number} {index}") for index in range(1, count))]
+
+
 class GroupState(State):
     """Of a group whose ranks have met otherwise than over torch's collectives, by any thread."""
 
@@ -107,7 +113,7 @@ class _Vote:
         """The id by which it is to be compressed; None: why not."""
         place = call.step
         flags = (1 if call.is_gradient else 0) | (2 if place.is_known else 0)
-        mine = call.signature, call.shape, place.id, 0 if place.generation == 0 else 1, flags, place.generation
+        mine = call.signature, call.shape, place.id, place.generation > 0, flags, place.generation
         words = array.array("Q", bytes(8 * len(mine) * self._size))
         begin = len(mine) * self._rank
         words[begin:begin + len(mine)] = array.array("Q", mine)
@@ -126,7 +132,7 @@ class _Vote:
         if apart:
             return None, f"of gradients that rank {listed(apart)} knows otherwise than rank 0"
         if not place.is_known:
-            return None, "in steps that differ from those before"
+            return None, "of gradients that were new or in another order"
         # Optimizers of other models, or with another state, on any rank: what waited is of others.
         generations = [vote[5] for vote in votes]
         return place.id if not any(generations) else id_of(f"{place.id} {generations}"), ""
@@ -174,38 +180,52 @@ class Sums:
         try:
             if self._aborted:
                 raise CommError("the group was aborted")
-            reducer, number = self._reducer_for(call)
-            ids = [number if index == 0 else id_of(f"{number} {index}") for index in range(len(call.outputs))]
-            if call.inputs:
-                for source, output, one in zip(call.inputs, call.outputs, ids):
-                    reducer.reduce_scatter(source, output, one, call.op)
+            number = self._vote_on(call)
+            work = self._exactly(call) if number is None else self._compressed(call, number)
+            if work is None:
                 self.state.overlap.end()
                 elsewhere(functools.partial(place.complete, future, call.result))
             else:
-                work = reducer.all_reduce_async([Segment(output, one) for output, one in zip(call.outputs, ids)],
-                                                call.op)
                 self._completer.add(place, work, future, call.result)
         except BaseException as error:  # pylint: disable=broad-except
             self.state.overlap.end()
             elsewhere(functools.partial(future.set_exception, error))
 
-    def _reducer_for(self, call: Sum) -> Tuple[Reducer, int]:
-        """And the id by which it knows the sum."""
+    def _vote_on(self, call: Sum) -> Optional[int]:
+        """The id by which all ranks compress it; None: it is exact."""
         if call.step is None:
-            return self._exactly(), call.signature
+            return None
         if self._vote is None:
             self._vote = _Vote(self.state.base.host_transport(self._ranks.timeout), self._ranks.timeout)
         number, why = self._vote(call)
         self._note([why])
-        if number is None:
-            return self._exactly(), call.signature
-        self.state.overlap.count(number)
-        return self.state.reducer, number
+        return number
 
-    def _exactly(self) -> Reducer:
+    def _compressed(self, call: Sum, number: int) -> Optional[Work]:
+        """None if it is done."""
+        self.state.overlap.count(number)
+        reducer, ids = self.state.reducer, _ids(number, len(call.outputs))
+        if not call.inputs:
+            return reducer.all_reduce_async(list(map(Segment, call.outputs, ids)), call.op)
+        for source, output, one in zip(call.inputs, call.outputs, ids):
+            reducer.reduce_scatter(source, output, one, call.op)
+        return None
+
+    def _exactly(self, call: Sum) -> Optional[Work]:
+        """Likewise, whatever variables of the environment say."""
         if self._exact is None:
-            self._exact = self.state.make("none", {"schedule": "dense"})
-        return self._exact
+            self._exact = self.state.make("none", {"enable": 0})
+        ids = _ids(call.signature, len(call.outputs))
+        if not call.inputs:
+            return self._exact.all_reduce_async([Segment(output, one, exempt=True)
+                                                 for output, one in zip(call.outputs, ids)], call.op)
+        for source, output, one in zip(call.inputs, call.outputs, ids):
+            if "enable=0" in self._exact.options.split():
+                self._exact.reduce_scatter(source, output, one, call.op)
+            else:  # by WINNOW_ENABLE
+                self._exact.all_reduce_bucket([Segment(source, one, exempt=True)], call.op)
+                output.copy_(source.view(self._ranks.size, -1)[self._ranks.rank])
+        return None
 
     def close(self) -> None:
         """Finishes sums in flight and ends the connections."""
