@@ -380,7 +380,7 @@ def case_backend_environment():
         try:
             with group_of("topk:0.5") as group:
                 for _ in range(3):
-                    tensor, whole, shard = torch.ones(5000), torch.ones(5000 * ranks), torch.empty(5000)
+                    tensor, whole, shard = torch.ones(50000), torch.ones(50000 * ranks), torch.empty(50000)
                     dist.all_reduce(tensor, group=group)
                     dist.reduce_scatter_tensor(shard, whole * (rank + 1), group=group)
                     expect((tensor == ranks).all(), "an exact sum")
