@@ -7,6 +7,7 @@ import datetime
 import gc
 import itertools
 import logging
+import math
 import os
 import weakref
 
@@ -320,6 +321,28 @@ def case_backend_wrapped_anew():
                 model.load_state_dict(weights)
                 train(model, 5, optimizer, group=group)
     expect(all(map(torch.equal, *(model.parameters() for model in models))), "as if it were the first")
+
+
+def case_backend_scaler():
+    """A step that a scaler skips leaves no trace."""
+    trained = []
+    for overflows in False, True:
+        with group_of() as group:
+            scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+            winnow.torch.attach_scaler(group, scaler)
+            ddp = DistributedDataParallel(network(), process_group=group)
+            optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+            for number in (0, 1, 2, 3, *([4] if overflows else []), 5, 6, 7):
+                optimizer.zero_grad()
+                loss = ddp(batch(number)).square().mean()
+                if number == 4 and dist.get_rank() == 0:
+                    loss = loss * math.inf
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            expect(compressed(group) > 4, f"{counts(group)}")
+            trained.append([p.clone() for p in ddp.parameters()])
+    expect(all(map(torch.equal, *trained)), "as if it had not been")
 
 
 def case_backend_steps_that_differ():

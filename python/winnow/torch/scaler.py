@@ -96,6 +96,8 @@ def attach_scaler(model: Attached, scaler: torch.amp.GradScaler) -> None:
     between two calls of scaler.update(). One scaler serves several models. Costs a copy of the
     residuals. Collective: ranks meet, and all attach.
 
+    `model` may be a group of the backend winnow, of one optimizer, before its first sum.
+
     Raises UsageError for a model that follows a scaler already. Behind attach_fsdp, and attach_hsdp where a
     pass has given some parameters no gradient, so does scaler.update() where two optimizers move
     parameters of one module, and one of them was skipped.

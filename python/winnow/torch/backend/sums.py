@@ -7,7 +7,7 @@ import functools
 import queue
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -97,6 +97,17 @@ class GroupState(State):
 
     def _make_reducer(self, group: Optional[dist.ProcessGroup], options: Dict[str, Any]) -> Reducer:
         return self.make(self.compressor, options)
+
+    def names_any(self, parameters: Set[int]) -> bool:
+        """It does not know, so that a step of any is its own."""
+        return True
+
+    def discard(self, parameters: Optional[Iterable[torch.Tensor]] = None) -> None:
+        if parameters is not None:
+            raise UsageError("one scaler has skipped the step of one optimizer and not of another, and a group does "
+                             "not know whose gradients wait: give each a group and a scaler of its own, or attach "
+                             "the models")
+        super().discard()
 
     def owner(self) -> Owner:
         return Owner(self._ranks.first, self._ranks.rank, self._ranks.size)
