@@ -226,6 +226,11 @@ class WinnowGroup(dist.ProcessGroup):
         before, self._asked = self._asked, self._why[""]
         return self._asked > before
 
+    def apply_step(self) -> None:
+        """An optimizer applies what was summed: skip_step undoes it no more."""
+        if self._sums is not None and self._sums.state.marks.undoes:
+            self._sums.state.reducer.begin_step()
+
     @property
     def state(self) -> State:
         """Its reducer has the statistics and residuals, once a sum was compressed."""
@@ -292,6 +297,8 @@ _groups: "weakref.WeakSet[WinnowGroup]" = weakref.WeakSet()
 def _watch_optimizers() -> None:
     """From here on, once per process."""
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in list(_groups):
+            group.apply_step()
         if any([group.has_compressed() for group in list(_groups)]):
             warn_of_adaptive(optimizer, "Take winnow.torch.attach(ddp, optimizer) over gloo or NCCL for a "
                              "DistributedDataParallel, attach_hsdp with winnow.torch.AdamW for a sharded "
