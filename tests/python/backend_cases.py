@@ -355,6 +355,11 @@ def case_backend_skipped_steps():
                 scaler.update()
             expect(compressed(group) > 4, f"{counts(group)}")
             trained.append([p.clone() for p in ddp.parameters()])
+    with group_of() as group:
+        ddp, optimizer = train(network(), 4, group=group)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        scaler.scale(ddp(batch(5)).square().mean()).backward()
+        expect("attach_scaler" in refused(lambda: scaler.step(optimizer)), "a scaler that nobody follows")
     for first, second in zip(trained[::2], trained[1::2]):
         expect(all(map(torch.equal, first, second)), "as if it had not been")
 

@@ -226,6 +226,13 @@ class WinnowGroup(dist.ProcessGroup):
         before, self._asked = self._asked, self._why[""]
         return self._asked > before
 
+    def expect_to_follow(self) -> None:
+        """A GradScaler makes a step, or skips it. UsageError if this group has compressed its gradients, and
+        knows nothing of it: skipped steps would lose what waited."""
+        if self._why[""] > self._asked and self._sums is not None and not self._sums.state.follows_scaler:
+            raise UsageError(f"a GradScaler, and {self._name} compresses sums of gradients that it scales: call "
+                             "winnow.torch.attach_scaler(group, scaler) before the first backward pass")
+
     def apply_step(self) -> None:
         """An optimizer applies what was summed: skip_step undoes it no more."""
         if self._sums is not None and self._sums.state.marks.undoes:
@@ -305,6 +312,15 @@ def _watch_optimizers() -> None:
                              "model, or an optimizer without second moments")
 
     register_optimizer_step_pre_hook(look)
+    step = torch.amp.GradScaler.step
+
+    @functools.wraps(step)
+    def checked(scaler: torch.amp.GradScaler, *arguments: Any, **keywords: Any) -> Any:
+        for group in list(_groups) if scaler.is_enabled() else ():
+            group.expect_to_follow()
+        return step(scaler, *arguments, **keywords)
+
+    torch.amp.GradScaler.step = checked
 
 
 def _delegate(name: str, torchs: str) -> None:
