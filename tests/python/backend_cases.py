@@ -297,6 +297,13 @@ def case_backend_groups_at_once():
         expect(all((one == dist.get_world_size()).all() for one in tensors), "sums")
 
 
+def case_backend_unused():
+    """What DistributedDataParallel would throw away is not compressed."""
+    with group_of() as group:
+        train(network(), 5, group=group, find_unused_parameters=True)
+        expect(compressed(group) == 0 and any("find unused" in why for why in counts(group)), f"{counts(group)}")
+
+
 def case_backend_next_model():
     """A model of equal shape that is trained after another one, by an optimizer of its own, gets nothing that
     waited of that."""

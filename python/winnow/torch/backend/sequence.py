@@ -79,9 +79,14 @@ def _after(of: type, name: str, note: Callable[[Any], None]) -> None:
 _wrapped = WeakTensorKeyDictionary()  # how often a parameter's model was wrapped: each time in other buckets
 
 
+_unused = WeakTensorKeyDictionary()  # parameters of models that find unused ones
+
+
 def _note_wrapper(ddp: DistributedDataParallel) -> None:
     for parameter in ddp.parameters():
         _wrapped[parameter] = _wrapped.get(parameter, 0) + 1
+        if ddp.find_unused_parameters:
+            _unused[parameter] = True
 
 
 def in_backward() -> bool:
@@ -95,6 +100,7 @@ class Place(NamedTuple):
     id: int  # equal where what all ranks know of it is alike
     is_known: bool  # it was there before, so that what waits of it may be in this sum
     generation: int  # of optimizers; 0: it is of parameters that are known, whatever optimizers there are
+    why_not: str = "of gradients that were new or in another order"  # if it is not known
 
 
 class Sequence:
@@ -127,6 +133,9 @@ class Sequence:
         number = id_of(f"{numbers} {signature}")
         before = self._seen.get(number, 0)
         self._seen[number] = before + 1
+        if any(isinstance(owner, torch.Tensor) and owner in _unused for owner in owners):
+            return Place(number, False, 0, "of models that find unused parameters, whose sums "
+                         "DistributedDataParallel throws away")
         return Place(number, before >= _REPEATS, 0)
 
     def place(self, signature: int) -> Place:

@@ -143,7 +143,7 @@ class _Vote:
         if apart:
             return None, f"of gradients that rank {listed(apart)} knows otherwise than rank 0"
         if not place.is_known:
-            return None, "of gradients that were new or in another order"
+            return None, place.why_not
         # Optimizers of other models, or with another state, on any rank: what waited is of others.
         generations = [vote[5] for vote in votes]
         return place.id if not any(generations) else id_of(f"{place.id} {generations}"), ""
