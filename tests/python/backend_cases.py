@@ -365,6 +365,7 @@ def case_backend_skipped_steps():
     with group_of() as group:
         ddp, optimizer = train(network(), 4, group=group)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        expect("before the first backward pass" in refused(lambda: winnow.torch.attach_scaler(group, scaler)), "late")
         scaler.scale(ddp(batch(5)).square().mean()).backward()
         expect("attach_scaler" in refused(lambda: scaler.step(optimizer)), "a scaler that nobody follows")
     for first, second in zip(trained[::2], trained[1::2]):

@@ -265,6 +265,22 @@ def case_hsdp_native():
         expect(all(map(torch.equal, *trained)), f"bits of {wrap} under {make.__name__}")
 
 
+def case_hsdp_native_refuses():
+    """What would lose what waits, or reduce twice."""
+    mesh = mesh_over_winnow(meshes().shape, winnow.torch.GroupOptions("topk:0.05", min_bytes=0, **FIXED))
+    model = fully_shard(uneven(), mesh=mesh)
+    plain = torch.optim.SGD(model.parameters(), lr=0.05)
+    for number in range(4):
+        step(model, plain, number)
+    expect_refused(lambda: winnow.torch.attach_hsdp(model, mesh["between"]))
+    model = fully_shard(uneven(), mesh=mesh)
+    winnow.torch.attach_hsdp(model, mesh["between"])
+    optimizer = winnow.torch.SGD(model.parameters(), lr=0.05, model=model)
+    expect_refused(lambda: winnow.torch.attach_hsdp(model, mesh["between"]))
+    step(model, optimizer, 0)
+    expect_one_model(model)
+
+
 def case_hsdp_micro_batches():
     """set_requires_all_reduce(False) keeps gradients back, and one call has them all."""
     mesh = meshes()

@@ -202,6 +202,14 @@ def detach(model: Attached) -> None:
         del states[attached]
 
 
+def expect_no_optimizer(model: torch.nn.Module) -> None:
+    """UsageError if a model is attached already, and an optimizer of Winnow moves it."""
+    state = states.get(model)
+    if state is not None and state.is_paired:
+        raise UsageError("Winnow is attached to this model already, and an optimizer of winnow.torch moves it: drop "
+                         "the optimizer, call winnow.torch.detach(model), and make another one after it is attached")
+
+
 def remember(model: torch.nn.Module, state: State) -> None:
     """From here on state_of(model) is `state`, and optimizers that move the model are watched."""
     states[model] = state
@@ -234,7 +242,7 @@ def skip_step(model: Attached) -> None:
         for parameter, mark in state.marks.items():
             if (owner := mark.owner()) is not None:
                 owner.undo(parameter, mark)
-    elif state.marks:
+    elif state.is_midway:
         warn("skip", "the first call of winnow.torch.skip_step leaves traces of the gradients that it skips, "
              "in what waits and in second moments; later ones leave none. Call it once before training")
     state.marks.undoes = True

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from winnow._library import UsageError
 from winnow.segments import Segment
-from winnow.torch.attach import remember
+from winnow.torch.attach import expect_no_optimizer, remember
 from winnow.torch.backend.group import WinnowGroup
 from winnow.torch.completer import ACTIVITY
 from winnow.torch.names import id_of, unwrapped
@@ -143,7 +143,7 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] =
     in init_device_mesh. Its gradients must be averages.
 
     `mesh`: one dimension, of the ranks that hold the same shards. `compressor` and the keywords are
-    the options of winnow.Reducer; None: those of the group, if it is of the backend, or topk:0.01.
+    the options of winnow.Reducer; those that are not given are the group's, if it is of the backend.
     Every rank makes the same calls in the same order; ranks meet.
     Residuals are sharded as the parameters are: each rank saves the state_dict of the State that this
     returns. model.set_requires_all_reduce(False) keeps micro-batches back, as in torch. Errors are
@@ -162,14 +162,18 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] =
     if mesh.ndim != 1:
         raise UsageError(f"attach_hsdp takes a mesh of one dimension, the ranks with equal shards; "
                          f"got {mesh.ndim}")
+    expect_no_optimizer(model)
     between = mesh.get_group()
     in_place = _sums_over(model, between)
     if not in_place:
         expect_sharded_alone(model, "attach_hsdp")
     expect_apart(model, between)
     given = between.options if isinstance(between, WinnowGroup) else None
-    if given is not None and compressor is None:
-        compressor, options = given.compressor, {**given.options, **options}
+    if given is not None:
+        compressor, options = compressor or given.compressor, {**given.options, **options}
+        if in_place:
+            between.expect_unseen(one for module in model.modules() if isinstance(module, FSDPModule)
+                                  for group in groups_of(module) for one in group.fsdp_params)
     state = ShardedState(compressor or "topk:0.01", group=between, **options)
     hooks: List[Union[_AllReduce, _InPlaceOfTorch]] = []
 

@@ -9,6 +9,7 @@ import torch
 
 from winnow._library import UsageError
 from winnow.torch.attach import Attached, state_of
+from winnow.torch.backend.sums import GroupState
 from winnow.torch.state import State
 from winnow.torch.unapplied import unapplied_of
 
@@ -105,6 +106,9 @@ def attach_scaler(model: Attached, scaler: torch.amp.GradScaler) -> None:
     state = state_of(model)
     if any(state in follower.states for follower in _followers.values()):
         raise UsageError("this model follows a scaler already")
+    if isinstance(state, GroupState) and state.is_midway:
+        raise UsageError("the group has compressed sums of gradients without a scale: call attach_scaler before "
+                         "the first backward pass")
     state.reducer.begin_step()
     if scaler not in _followers:
         _followers[scaler] = _Follower(scaler)

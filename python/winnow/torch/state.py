@@ -226,9 +226,19 @@ class State:
                 "attach_hsdp")
 
     @property
+    def is_paired(self) -> bool:
+        """Whether an optimizer of Winnow is there, which prepares gradients."""
+        return any(one.prepare() is not None for one in self._preparing)
+
+    @property
+    def is_midway(self) -> bool:
+        """Whether gradients may be reduced that no step has applied yet."""
+        return bool(self.marks)
+
+    @property
     def is_prepared(self) -> bool:
         """Whether somebody changes gradients before they are reduced."""
-        return not self.lossless and any(one.prepare() is not None for one in self._preparing)
+        return not self.lossless and self.is_paired
 
     def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor],
                 buffer: torch.Tensor, shards: Optional[dist.ProcessGroup] = None) -> Optional[Norms]:

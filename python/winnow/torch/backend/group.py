@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 import weakref
-from typing import Any, Counter, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Counter, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -226,6 +226,12 @@ class WinnowGroup(dist.ProcessGroup):
         before, self._asked = self._asked, self._why[""]
         return self._asked > before
 
+    def expect_unseen(self, owners: Iterable[Any]) -> None:
+        """UsageError if it has compressed sums of the gradients of some of these."""
+        if self._why[""] > 0 and any(map(self._sequence.has_seen, owners)):
+            raise UsageError(f"{self._name} has compressed sums of this model's gradients already, and what waits of "
+                             "them would be lost: call attach_hsdp before the first backward pass")
+
     def expect_to_follow(self) -> None:
         """A GradScaler makes a step, or skips it. UsageError if this group has compressed its gradients, and
         knows nothing of it: skipped steps would lose what waited."""
@@ -256,6 +262,10 @@ class WinnowGroup(dist.ProcessGroup):
             warn(f"mixed {self.group_name}", f"winnow: {self._name}: two optimizers step after backward passes "
                  "whose sums look alike, so that what waits of one model could go to the other: such sums travel "
                  "dense from here on. Give each model a group of its own")
+        if self._sequence.is_wrapped_anew:
+            warn(f"wrapped {self.group_name}", f"winnow: {self._name}: a model is in another DistributedDataParallel "
+                 "than before, whose buckets are others: what waited of its gradients is lost. "
+                 "winnow.torch.attach keeps it, by detach and attach")
         if self._has_told or not (is_last or sum(self._why.values()) >= _SUMS):
             return
         self._has_told = True

@@ -117,6 +117,8 @@ class Sequence:
         self._parameters, self._others = WeakTensorKeyDictionary(), weakref.WeakKeyDictionary()
         self._count = 0  # of both
         self._seen: Dict[int, int] = {}  # sums of an id whose owners are known
+        self._wraps: Dict[int, int] = {}  # by the number of a parameter: how often it was wrapped
+        self.is_wrapped_anew = False  # some parameter was, after its first sum
 
     def of_owners(self, owners: Sequence_[Any], signature: int) -> Place:
         """The place of a sum that looks like `signature`, of the gradients of these objects. They are known
@@ -129,7 +131,10 @@ class Sequence:
                 known[owner] = self._count
             numbers.append(known[owner])
             if known is self._parameters:
-                numbers.append(_wrapped.get(owner, 0))
+                wraps = _wrapped.get(owner, 0)
+                numbers.append(wraps)
+                before = self._wraps.setdefault(known[owner], wraps)
+                self.is_wrapped_anew = self.is_wrapped_anew or before != wraps
         number = id_of(f"{numbers} {signature}")
         before = self._seen.get(number, 0)
         self._seen[number] = before + 1
@@ -137,6 +142,10 @@ class Sequence:
             return Place(number, False, 0, "of models that find unused parameters, whose sums "
                          "DistributedDataParallel throws away")
         return Place(number, before >= _REPEATS, 0)
+
+    def has_seen(self, owner: Any) -> bool:
+        """Whether there was a sum of its gradients."""
+        return owner in (self._parameters if isinstance(owner, torch.Tensor) else self._others)
 
     def place(self, signature: int) -> Place:
         """Of the next sum of which no more is known than that it looks like `signature`."""

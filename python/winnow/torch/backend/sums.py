@@ -98,6 +98,10 @@ class GroupState(State):
     def _make_reducer(self, group: Optional[dist.ProcessGroup], options: Dict[str, Any]) -> Reducer:
         return self.make(self.compressor, options)
 
+    @property
+    def is_midway(self) -> bool:
+        return self.is_open and self.reducer.totals()["calls"] > 0
+
     def names_any(self, parameters: Set[int]) -> bool:
         """It does not know, so that a step of any is its own."""
         return True
