@@ -89,7 +89,7 @@ struct Selected {
 struct Encoded {
   std::span<const std::span<std::byte>> messages;
 };
-/// The same messages, decoded.
+/// Messages by owner, in the form that a decoder reads.
 struct Decoded {
   std::span<const compress::MessageView> messages;
 };

@@ -32,7 +32,7 @@ inline Header header_of(std::span<const std::byte> message) {
   return header;
 }
 
-/// Finishes a message, and tells the status, if it is not null, of poison of the sources.
+/// Finishes a message. A status that is not null gets the bit of poison, if a source is poisoned.
 using FinishBody =
     std::function<void(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
                        std::span<const kernels::SelectResult>, kernels::CallStatus* status)>;

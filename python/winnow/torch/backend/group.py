@@ -317,7 +317,7 @@ def _watch_optimizers() -> None:
         for group in list(_groups):
             group.apply_step()
         if any([group.has_compressed() for group in list(_groups)]):
-            warn_of_adaptive(optimizer, "Take winnow.torch.attach(ddp, optimizer) over gloo or NCCL for a "
+            warn_of_adaptive(optimizer, "Take winnow.torch.attach(ddp, optimizer) for a "
                              "DistributedDataParallel, attach_hsdp with winnow.torch.AdamW for a sharded "
                              "model, or an optimizer without second moments")
 
@@ -344,8 +344,8 @@ def _delegate(name: str, torchs: str) -> None:
 
 
 for _name in ("_allgather_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single",
-              "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base", "barrier",
-              "broadcast", "gather", "gather_into_tensor", "gather_single", "monitored_barrier", "recv",
+              "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base",
+              "barrier", "broadcast", "gather", "gather_into_tensor", "gather_single", "monitored_barrier", "recv",
               "recv_anysource", "reduce", "scatter", "send"):
     if hasattr(dist.ProcessGroup, _name):
         _delegate(_name, _name)

@@ -16,7 +16,7 @@ from winnow._library import CommError, UsageError
 from winnow.reducer import Reducer
 from winnow.segments import Segment
 from winnow.torch.backend.options import GroupOptions
-from winnow.torch.backend.sequence import Place as PlaceInStep
+from winnow.torch.backend.sequence import Place as Gradient
 from winnow.torch.backend.work import GroupWork
 from winnow.torch.checkpoint import Owner
 from winnow.torch.completer import Completer, elsewhere
@@ -46,7 +46,7 @@ class Sum(NamedTuple):
     inputs: List[torch.Tensor]  # of a reduce-scatter: scratch
     op: str
     signature: int  # equal on ranks that make the same call
-    step: Optional[PlaceInStep]  # None: exact on all ranks
+    gradient: Optional[Gradient]  # None: exact on all ranks
     is_gradient: bool  # by the group's rule, on this rank
     is_of_ddp: bool  # which waits for it at the end of the backward pass
     result: List[torch.Tensor]  # what the caller gets
@@ -126,7 +126,7 @@ class _Vote:
 
     def __call__(self, call: Sum) -> Tuple[Optional[int], str]:
         """The id by which it is to be compressed; None: why not."""
-        place = call.step
+        place = call.gradient
         flags = (1 if call.is_gradient else 0) | (2 if place.is_known else 0)
         mine = call.signature, call.shape, place.id, place.generation > 0, flags, place.generation
         words = array.array("Q", bytes(8 * len(mine) * self._size))
@@ -208,7 +208,7 @@ class Sums:
 
     def _vote_on(self, call: Sum) -> Optional[int]:
         """The id by which all ranks compress it; None: it is exact."""
-        if call.step is None:
+        if call.gradient is None:
             return None
         if self._vote is None:
             self._vote = _Vote(self.state.base.host_transport(self._ranks.timeout), self._ranks.timeout)
