@@ -14,6 +14,7 @@
 #include "comm/call/impl.hpp"
 #include "comm/call/plain_all_reduce.hpp"
 #include "comm/call/reduce_scatter.hpp"
+#include "comm/call/row_sum.hpp"
 #include "comm/stats/table.hpp"
 #include "comm/transport/failure.hpp"
 #include "comm/transport/memory.hpp"
@@ -236,6 +237,17 @@ void AllReducer::reduce_scatter(const Elements& input, const Elements& output, s
                                     impl().setup->world);
   impl().queue->drain();
   impl().make_call(request, nullptr);
+}
+
+Rows AllReducer::all_reduce_rows(std::span<const std::uint64_t> ids, const ConstElements& rows,
+                                 const RowTable& table, std::optional<ReduceOp> op) {
+  const comm::RowSum request(table, ids, rows, op.value_or(impl().setup->options.op),
+                             impl().setup->world, impl().row_sums);
+  impl().queue->drain();
+  impl().make_call(request, nullptr);
+  const comm::RowMemory& sums = impl().row_sums;
+  return {std::span(sums.ids).first(sums.rows),
+          {sums.values.data(), sums.rows * table.width, rows.type()}};
 }
 
 void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp> op) {

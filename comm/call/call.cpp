@@ -56,6 +56,8 @@ const Bucket& Call::run() {
   try {
     if (planned_.unmet) fail_by(*planned_.unmet);
     reduce();
+  } catch (const Refused& refused) {
+    context_.health.refuse(refused.why);
   } catch (const std::exception& error) {
     fail(error);
   }
@@ -108,6 +110,7 @@ void Call::begin() {
   Stats& stats = context_.book.begin(bucket);
   kernels::CallStatus* const status = context_.device_calls.status();
   const float averaged = request_.averaged(setup.world.ranks);
+  number_ = context_.device_calls.number();
   memory.exchanges.clear();
   memory.schedules.clear();
   for (BucketPart& part : bucket.parts) {
@@ -134,19 +137,22 @@ void Call::begin() {
   context_.device_calls.advance();
 }
 
+Header Call::header_of() const {
+  return {.digest = context_.setup.digest, .bucket = planned_.bucket.plan, .call = number_};
+}
+
 Header Call::header_of(const compress::Part& part, std::uint16_t number) const {
-  return {.digest = context_.setup.digest,
-          .bucket = planned_.bucket.plan,
-          .call = context_.device_calls.number(),
-          .count = part.count,
-          .k = part.k,
-          .part = number};
+  Header header = header_of();
+  header.count = part.count;
+  header.k = part.k;
+  header.part = number;
+  return header;
 }
 
 /// Numbers the stages so that no two messages of a call share random numbers.
 kernels::RandomKey Call::random_of(const compress::Part& part, std::uint16_t number) const {
   return {.seed = context_.setup.options.seed,
-          .call = context_.device_calls.number(),
+          .call = number_,
           .rank = static_cast<std::uint32_t>(context_.setup.world.rank),
           .stage = number * (part.partition.owners() + 1)};
 }
@@ -199,6 +205,7 @@ void Call::reduce() {
                         .schedules = context_.memory.schedules,
                         .exchanges = context_.memory.exchanges,
                         .stats = context_.book.call(),
+                        .header = header_of(),
                         .is_first = context_.book.of(planned_.bucket).totals.calls == 0};
   if (stream_ordered_) {
     reduce_stream_ordered(parts, *context_.device_calls.status());

@@ -45,6 +45,7 @@ class Call {
   void await_earlier();
   void begin_together() noexcept;
   void begin();
+  compress::Header header_of() const;
   compress::Header header_of(const compress::Part& part, std::uint16_t number) const;
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   void read();
@@ -61,6 +62,7 @@ class Call {
   const Request& request_;
   const Workspace::Scope scratch_, device_scratch_, pinned_scratch_;  // end with the call
   Planned planned_;
+  std::uint64_t number_ = 0;  // of the call, once it has begun
   const bool stream_ordered_;  // the host waits for nothing but sizes
 };
 

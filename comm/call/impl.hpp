@@ -16,6 +16,7 @@
 #include "comm/call/plans.hpp"
 #include "comm/call/request.hpp"
 #include "comm/call/setup.hpp"
+#include "comm/schedule/rows.hpp"
 #include "comm/stats/book.hpp"
 #include "comm/stats/log.hpp"
 
@@ -43,6 +44,7 @@ struct AllReducer::Impl {
   const std::shared_ptr<comm::Setup> setup;  // outlives what uses it
   comm::StatsBook book;
   comm::CallMemory memory;
+  comm::RowMemory row_sums;
   comm::DebugLog log;
   comm::Health health;
   comm::Parameters parameters;

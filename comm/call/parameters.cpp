@@ -110,20 +110,13 @@ void Parameters::begin_step() {
 
 void Parameters::make_room(const Bucket& bucket) {
   if (!undo_.begun()) return;
-  for (const BucketPart& part : bucket.parts) {
-    for (const compress::Piece& piece : part.part.pieces) {
-      undo_.make_room(setup_.exec(), *piece.parameter);
-    }
-  }
+  bucket.for_each_state(
+      [&](ParameterState& parameter) { undo_.make_room(setup_.exec(), parameter); });
 }
 
 void Parameters::keep(const Bucket& bucket) {
   kernels::together(setup_.exec(), [&] {
-    for (const BucketPart& part : bucket.parts) {
-      for (const compress::Piece& piece : part.part.pieces) {
-        undo_.keep(setup_.exec(), *piece.parameter);
-      }
-    }
+    bucket.for_each_state([&](ParameterState& parameter) { undo_.keep(setup_.exec(), parameter); });
   });
 }
 

@@ -22,6 +22,7 @@ struct CallParts {
   std::span<const Schedule* const> schedules;
   std::span<Exchange> exchanges;
   Stats& stats;
+  compress::Header header;  ///< of the call, for messages that are of no part
   bool is_first;  ///< of the bucket: later calls take no more scratch than this one
 
   const Exec& exec() const { return setup.exec(); }
@@ -63,7 +64,8 @@ class Request {
   /// Whether the host waits for messages within the call.
   virtual bool waits() const { return false; }
 
-  /// Sums over ranks. Returns false if the bucket must become NaN, on all ranks.
+  /// Sums over ranks. Returns false if the bucket must become NaN, on all ranks. Throws Refused if
+  /// a rank cannot make the call, as nobody could know before.
   virtual bool reduce(const CallParts& call) const;
   /// Whether all ranks have found their compressed parts finite. `finite`: what this rank has
   /// found. Where all have seen the same bits, they know.

@@ -233,6 +233,7 @@ void make_states(const Exec& exec, Bucket& bucket, const compress::Preconditione
   for (const BucketPart& part : bucket.parts) {
     for (const Piece& piece : part.part.pieces) preconditioner.make_state(exec, *piece.parameter);
   }
+  if (bucket.table != nullptr) compress::make_residual(exec, *bucket.table);
   // Beside compressed parts also those of dense ones, which a poisoned call puts back.
   const std::size_t kept = bucket.mixed() ? bucket.parts.size() : bucket.compressed;
   for (BucketPart& part : std::span(bucket.parts).first(kept)) {

@@ -64,10 +64,19 @@ struct Bucket {
   PlanCosts costs = {};
   std::size_t unit = sizeof(float);  ///< bytes of an element that travels dense
   std::size_t number = 0;  ///< in the order of first calls; assigned by StatsBook::register_bucket
-  std::uint64_t ring = LinkModel::kNever;  ///< LinkModel::ring of its dense sums
+  std::uint64_t ring = LinkModel::kNever;     ///< LinkModel::ring of its dense sums
+  compress::ParameterState* table = nullptr;  ///< whose rows it sums, if that leaves a residual
 
   /// Whether exempt parameters travel beside compressed ones.
   bool mixed() const { return compressed > 0 && compressed < parts.size(); }
+  /// Visits the state of each parameter that its calls change.
+  template <class Visit>
+  void for_each_state(const Visit& visit) const {
+    for (const BucketPart& part : parts) {
+      for (const compress::Piece& piece : part.part.pieces) visit(*piece.parameter);
+    }
+    if (table != nullptr) visit(*table);
+  }
   /// Whether residuals may be of shards alone.
   bool has_two_levels() const {
     return std::ranges::any_of(

@@ -78,6 +78,12 @@ constexpr OtherWord kOtherResidualMemories[] = {{"gpu", 0, false},
                                                 {"pinned", 1, false}};
 constexpr Words kResidualMemories = {kResidualMemoryNames, kOtherResidualMemories};
 
+constexpr std::array<std::string_view, 3> kRowCodingNames = {"exact", "bf16", "int8"};
+constexpr OtherWord kOtherRowCodings[] = {{"float32", 0, false},  {"fp32", 0, false},
+                                          {"none", 0, false},     {"lossless", 0, false},
+                                          {"bfloat16", 1, false}, {"8bit", 2, false}};
+constexpr Words kRowCodings = {kRowCodingNames, kOtherRowCodings};
+
 constexpr std::array<std::string_view, 2> kChecksumNames = {"headers", "all"};
 constexpr OtherWord kOtherChecksums[] = {{"on", 1, false},   {"1", 1, false}, {"true", 1, false},
                                          {"off", 0, false},  {"0", 0, false}, {"none", 0, false},
@@ -270,6 +276,7 @@ constexpr std::array kKeys = {
     word_key<&Options::exempt_1d, kBools>("exempt_1d", "0 or 1"),
     Key{"exempt", [](Options& o, const Key&, std::string_view t) { read_patterns(o, t); },
         patterns_text},
+    word_key<&Options::rows, kRowCodings>("rows", "exact, bf16 or int8"),
     number_key<&Options::max_part, Options::kMaxPart>(
         "max_part", "a number of elements from 1 to 2^32 - 64, 0 for the default"),
     number_key<&Options::seed, UINT64_MAX>("seed", "a whole number"),

@@ -24,10 +24,10 @@ std::span<float> sum_of(const Exchange& exchange) {
   return std::get<WholeSum>(exchange.result.outcome).sum;
 }
 
-void count_sent(Exchange& exchange, int peer, std::uint64_t bytes) {
-  exchange.wire.stats.wire_bytes += bytes;
-  const bool stays = exchange.levels.rails != nullptr && exchange.levels.rails->on_node(peer);
-  if (!stays) exchange.wire.stats.network_bytes += bytes;
+void count_sent(const Wire& wire, const Rails* rails, int peer, std::uint64_t bytes) {
+  wire.stats.wire_bytes += bytes;
+  const bool stays = rails != nullptr && rails->on_node(peer);
+  if (!stays) wire.stats.network_bytes += bytes;
 }
 
 bool has_open_size(const Exchange& exchange, Header::Kind kind) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <variant>
 #include <winnow/exec.hpp>
 #include <winnow/stats.hpp>
@@ -145,8 +146,17 @@ std::span<const compress::MessageView> messages_of(const Exchange& exchange);
 /// The WholeSum that it ended with.
 std::span<float> sum_of(const Exchange& exchange);
 
+/// Thrown by a schedule on every rank, before anything has changed, if some rank refuses the call.
+struct Refused {
+  std::string why;
+};
+
 /// Adds a message to `peer` of Wire::world, which is about to be sent, to the bytes of Stats.
-void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
+/// `rails`: as in Levels.
+void count_sent(const Wire& wire, const Rails* rails, int peer, std::uint64_t bytes);
+inline void count_sent(const Exchange& exchange, int peer, std::uint64_t bytes) {
+  count_sent(exchange.wire, exchange.levels.rails, peer, bytes);
+}
 
 /// Whether a gradient decides how long messages of this kind are, so that only their senders know.
 bool has_open_size(const Exchange& exchange, compress::Header::Kind kind);

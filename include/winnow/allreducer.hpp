@@ -45,6 +45,18 @@ struct Segment {
   bool exempt = false;
 };
 
+/// A table of which a step touches some rows, such as an embedding's weights.
+struct RowTable {
+  std::uint64_t id = 0;               ///< of the parameter, as Segment::id
+  std::uint64_t rows = 0, width = 0;  ///< `width` elements in each row
+};
+
+/// Some rows of a table: those that are not here are zero.
+struct Rows {
+  std::span<const std::uint64_t> ids;  ///< which they are, each below RowTable::rows
+  ConstElements values;                ///< ids.size() rows, one after another
+};
+
 /// A call in flight, made by AllReducer::all_reduce_async. The caller keeps the bucket's elements,
 /// inputs and segment names alive and untouched until the call is done. The thread that made the
 /// call also waits for it.
@@ -212,6 +224,25 @@ class AllReducer {
   /// call, which cannot be captured into a CUDA graph.
   void reduce_scatter(const Elements& input, const Elements& output, std::uint64_t id,
                       std::optional<ReduceOp> op = {});
+
+  /// Sums the rows that ranks have of a table, for gradients of embeddings: each rank gives as many
+  /// as it has, or none, in any order, and those that it repeats add up in the order given. Returns
+  /// the rows that any rank has, in ascending order, each once, with the sum or average of those
+  /// that have it: views that hold until the next all_reduce_rows, forget or load, or the end of
+  /// this AllReducer. Element types are float32, bf16 and fp16, the same on all ranks.
+  ///
+  /// Exact unless Options::rows says otherwise: bit for bit the sum in rank order of dense tables,
+  /// rounded once at the end, and a NaN stays where it is. (bf16 and fp16 rows that a rank repeats
+  /// are rounded once more, before they travel.) Each row has an owner, who sums it, so no rank is
+  /// busier than others whatever rows are hot: a rank sends each of its rows once, and an owner its
+  /// sums to all, each with 2 to 10 bits for its number. Zen's way (Wang et al., 2023).
+  ///
+  /// Rows are only read, so that nothing is lost where a call fails. UsageError, on every rank and
+  /// with nothing changed, for a row outside of the table, other operations or types, tables that
+  /// differ between ranks, and preconditions. In host memory. Blocking: it waits for calls in
+  /// flight.
+  Rows all_reduce_rows(std::span<const std::uint64_t> ids, const ConstElements& rows,
+                       const RowTable& table, std::optional<ReduceOp> op = {});
 
   /// Forgets a bucket that will not come again: its plan and its statistics, not the residuals of
   /// its parameters. A later call of it counts as its first. All ranks do so between the same

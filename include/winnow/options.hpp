@@ -20,6 +20,13 @@ enum class ResidualMemory : std::uint8_t {
                 ///< per call, and more if something is put back or a selection's bound was poor
 };
 
+/// How AllReducer::all_reduce_rows sends rows.
+enum class RowCoding : std::uint8_t {
+  exact,  ///< as they are given
+  bf16,   ///< with error feedback: a rank, and the owner of a sum, keep what rounding misses, in a
+  int8,   ///< residual of 4 bytes for each element of the table, until they have the row again
+};
+
 /// The bytes that a checksum covers.
 enum class Checksum : std::uint8_t {
   headers,  ///< messages with a header: all that is compressed, but for float32 values at a support
@@ -89,6 +96,7 @@ struct Options {
   bool exempt_1d = true;            ///< parameters known to have one dimension travel dense
   /// Shell patterns of parameter names that travel dense; without blanks, ';', ',' and '='.
   std::vector<std::string> exempt;
+  RowCoding rows = RowCoding::exact;  ///< "exact", "bf16" or "int8"
   /// In elements. A longer bucket travels in several parts, some of them under way at once; k then
   /// applies to each part of a parameter. kAutomatic (0): no parts within one node; between nodes,
   /// parts of at least a million elements, so that messages reach 16 KiB.
