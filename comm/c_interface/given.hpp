@@ -75,6 +75,9 @@ constexpr std::size_t least_bytes(const winnow_segment*) {
 constexpr std::size_t least_bytes(const winnow_scatter*) {
   return sizeof(winnow_scatter);
 }
+constexpr std::size_t least_bytes(const winnow_rows*) {
+  return sizeof(winnow_rows);
+}
 constexpr std::size_t least_bytes(const winnow_second_moment*) {
   return sizeof(winnow_second_moment);
 }

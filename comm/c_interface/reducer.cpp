@@ -184,6 +184,27 @@ int winnow_reduce_scatter(winnow_reducer* reducer, const winnow_scatter* scatter
   });
 }
 
+int winnow_all_reduce_rows(winnow_reducer* reducer, const winnow_rows* mine, int op,
+                           const std::uint64_t** rows, const void** values, std::uint64_t* count) {
+  return guarded([&] {
+    winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    const auto [bytes, type, id, table_rows, width, own, numbers, elements] =
+        winnow::comm::read(mine, "rows");
+    const auto*& numbers_out = expect_given(rows, "rows");
+    const auto*& values_out = expect_given(values, "values");
+    std::uint64_t& count_out = expect_given(count, "count");
+    WINNOW_EXPECTS(width == 0 || own <= UINT64_MAX / width,
+                   std::to_string(own) + " rows of " + std::to_string(width) +
+                       " elements are more than memory can have");
+    const winnow::Rows sums =
+        given.all_reduce_rows({numbers, own}, {elements, own * width, type_of(type, id)},
+                              {id, table_rows, width}, op_of(op));
+    numbers_out = sums.ids.data();
+    values_out = sums.values.data();
+    count_out = sums.ids.size();
+  });
+}
+
 int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucket,
                             std::size_t segments, int op, winnow_work** work) {
   return guarded([&] {

@@ -128,6 +128,17 @@ module winnow
     type(c_ptr) :: output = c_null_ptr
   end type
 
+  type, bind(C) :: winnow_rows
+    integer(c_int32_t) :: struct_bytes = 56
+    integer(c_int32_t) :: type = 0
+    integer(c_int64_t) :: id = 0
+    integer(c_int64_t) :: table_rows = 0
+    integer(c_int64_t) :: width = 0
+    integer(c_int64_t) :: count = 0
+    type(c_ptr) :: rows = c_null_ptr
+    type(c_ptr) :: values = c_null_ptr
+  end type
+
   type, bind(C) :: winnow_second_moment
     integer(c_int32_t) :: struct_bytes = 48
     integer(c_int32_t) :: place = 0
@@ -311,6 +322,16 @@ module winnow
       type(c_ptr), value :: reducer
       type(winnow_scatter), intent(in), optional :: scatter
       integer(c_int), value :: op
+      integer(c_int) :: answer
+    end function
+    function winnow_all_reduce_rows(reducer, mine, op, rows, values, count) bind(C) result(answer)
+      import
+      type(c_ptr), value :: reducer
+      type(winnow_rows), intent(in), optional :: mine
+      integer(c_int), value :: op
+      type(c_ptr), intent(inout) :: rows(*)
+      type(c_ptr), intent(inout) :: values(*)
+      integer(c_int64_t), intent(inout) :: count
       integer(c_int) :: answer
     end function
     function winnow_all_reduce_async(reducer, bucket, segments, op, work) bind(C) result(answer)

@@ -288,6 +288,25 @@ typedef struct winnow_scatter {
    flight. After WINNOW_COMM_ERROR the output reads zero; AllReducer says what is lost. */
 int winnow_reduce_scatter(winnow_reducer* reducer, const winnow_scatter* scatter, int op);
 
+/* The rows that a rank has of a table, such as an embedding's gradient. */
+typedef struct winnow_rows {
+  uint32_t struct_bytes;
+  int32_t type;         /* winnow_element_type: WINNOW_FLOAT32, WINNOW_BF16 or WINNOW_FP16 */
+  uint64_t id;          /* of the parameter */
+  uint64_t table_rows;  /* rows of the table: equal on all ranks, as type, id and width are */
+  uint64_t width;       /* elements of a row */
+  uint64_t count;       /* rows that this rank has, perhaps none */
+  const uint64_t* rows; /* which they are: `count` numbers below table_rows, also repeated */
+  const void* values;   /* count * width elements */
+} winnow_rows;
+
+/* Sums the rows that ranks have (AllReducer::all_reduce_rows). *rows becomes the numbers of all
+   rows that any rank has, ascending, *values their sums or averages, and *count how many there are:
+   views that hold until the next winnow_all_reduce_rows of this reducer, or its end. In host
+   memory. Waits for calls in flight. */
+int winnow_all_reduce_rows(winnow_reducer* reducer, const winnow_rows* mine, int op,
+                           const uint64_t** rows, const void** values, uint64_t* count);
+
 /* A call in flight. The caller keeps the elements, inputs and names (not the array of segments)
    alive and untouched until the call is done. */
 typedef struct winnow_work winnow_work;

@@ -75,6 +75,12 @@ class Scatter(Struct):
                 ("shard", c_uint64), ("input", c_void_p), ("output", c_void_p)]
 
 
+class Rows(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("type", c_int32), ("id", c_uint64),
+                ("table_rows", c_uint64), ("width", c_uint64), ("count", c_uint64),
+                ("rows", c_void_p), ("values", c_void_p)]
+
+
 # enum winnow_element_type, by the names of numpy and torch.
 ELEMENT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3, "int8": 4, "uint8": 5,
                  "int32": 6, "uint32": 7, "int64": 8, "uint64": 9}
@@ -103,6 +109,8 @@ _FALLIBLE = {
     "winnow_reducer_create": [c_void_p, POINTER(ReducerSettings), POINTER(c_void_p)],
     "winnow_all_reduce": [c_void_p, POINTER(Segment), c_size_t, c_int],
     "winnow_reduce_scatter": [c_void_p, POINTER(Scatter), c_int],
+    "winnow_all_reduce_rows": [c_void_p, POINTER(Rows), c_int, POINTER(c_void_p), POINTER(c_void_p),
+                               POINTER(c_uint64)],
     "winnow_all_reduce_async": [c_void_p, POINTER(Segment), c_size_t, c_int, POINTER(c_void_p)],
     "winnow_work_wait": [c_void_p],
     "winnow_work_test": [c_void_p, POINTER(c_int)],

@@ -51,6 +51,12 @@ class View(NamedTuple):
             raise UsageError(self.refusal)
         return self
 
+    def expect_integers(self) -> "View":
+        """Itself; UsageError for elements that are no integers of 64 bits."""
+        if self.type not in (ELEMENT_TYPES["int64"], ELEMENT_TYPES["uint64"]):
+            raise UsageError("must be integers of 64 bits")
+        return self
+
 
 def _type(name: str) -> int:
     if name not in ELEMENT_TYPES:
@@ -170,6 +176,21 @@ def view(array: Any, on_gpu: bool = False) -> View:
     if numpy is not None and isinstance(array, numpy.ndarray):
         return _of_numpy(array)
     return _of_buffer(array)
+
+
+# The buffer protocol's letters of gradients; bfloat16 has none, and is given as bits.
+_GRADIENT_LETTERS = {ELEMENT_TYPES["float32"]: "f", ELEMENT_TYPES["float16"]: "e",
+                     ELEMENT_TYPES["bfloat16"]: "H"}
+
+
+def copied(address: "int | None", kind: int, shape: Tuple[int, ...]) -> memoryview:
+    """A copy of elements that the library has, of a type of ELEMENT_TYPES."""
+    letter = "Q" if kind == ELEMENT_TYPES["uint64"] else _GRADIENT_LETTERS[kind]
+    size = math.prod(shape) * _SIZES[kind]
+    memory = bytearray((ctypes.c_char * size).from_address(address) if size > 0 else b"")
+    if size == 0:
+        return memoryview(memory).cast(letter)  # no view has several dimensions without elements
+    return memoryview(memory).cast(letter, shape) if len(shape) > 1 else memoryview(memory).cast(letter)
 
 
 def expect_apart(written: Sequence[View], what: str, read: Sequence[View] = ()) -> None:

@@ -4,13 +4,13 @@
 import collections.abc
 import ctypes
 import json
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from winnow import _library
 from winnow._handles import Bound, Handle
 from winnow._library import UsageError, library, text_of
 from winnow.arguments import integer, named, native_op, number, option_words
-from winnow.arrays import GpuFloats, expect_apart, view
+from winnow.arrays import GpuFloats, copied, expect_apart, view
 from winnow.segments import Segment, native_segments
 from winnow.transports import Transport
 from winnow.work import Call, Calls, Work
@@ -154,6 +154,49 @@ class Reducer(Bound):
                 result.keeps.clear()
 
         self._call(reduce, native_op(op))
+
+    def all_reduce_rows(self, rows: Any, values: Any, table_rows: int, id: Optional[int] = None,
+                        op: Any = None, width: Optional[int] = None) -> Tuple[memoryview, memoryview]:
+        """Sums or averages what ranks have of some rows of a table, as of an embedding's gradient.
+        `rows`: which of `table_rows` this rank has, 64-bit integers in any order; those repeated add
+        up. `values`: of shape (rows, width), or flat if `width` is given; float32, bfloat16 or float16.
+        A rank without rows passes both without elements. Returns the rows that any rank has, ascending, and their sums:
+        memoryviews of uint64, and of float32, float16 or, of bfloat16, its bits as uint16. numpy and
+        torch take them without a copy. Exact, unless the option `rows` says otherwise. In host
+        memory."""
+        self._handle.expect_open()
+        if id is None:
+            raise UsageError("all_reduce_rows(rows, values, table_rows, id) needs the id of the parameter")
+        what = f"all_reduce_rows of parameter {id}"
+        with named(f"{what}, rows"):
+            numbers = view(rows, False).expect_integers()
+        with named(f"{what}, values"):
+            elements = view(values, False)
+        if width is None:
+            if len(elements.shape) != 2:
+                raise UsageError(f"{what}: values have shape {elements.shape}: must be (rows, width), or "
+                                 "flat with width=")
+            width = elements.shape[1]
+        count, width = numbers.count, integer(width, "width")
+        if elements.count != count * width or len(elements.shape) == 2 and elements.shape != (count, width):
+            raise UsageError(f"{what}: values of shape {elements.shape} are not {count} rows of {width} "
+                             "elements")
+        mine = _library.Rows(type=elements.type, id=integer(id, "id"), width=width, count=count,
+                             table_rows=integer(table_rows, "table_rows"), rows=numbers.address,
+                             values=elements.address)
+
+        def reduce(pointer: ctypes.c_void_p, chosen: int) -> Tuple[memoryview, memoryview]:
+            where, sums, found = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+            try:
+                library.winnow_all_reduce_rows(pointer, ctypes.byref(mine), chosen, ctypes.byref(where),
+                                               ctypes.byref(sums), ctypes.byref(found))
+            finally:
+                numbers.keeps.clear()
+                elements.keeps.clear()
+            return (copied(where.value, _library.ELEMENT_TYPES["uint64"], (found.value,)),
+                    copied(sums.value, elements.type, (found.value, width)))
+
+        return self._call(reduce, native_op(op))
 
     def all_reduce_async(self, segments: Sequence[Segment], op: Any = None) -> Work:
         """Returns at once."""

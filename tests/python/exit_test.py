@@ -42,6 +42,8 @@ BLOCKING = {
     "all_reduce": "reducer.all_reduce(floats(), 1)",
     "all_reduce behind another one": "begin(); reducer.all_reduce(floats(), 2)",
     "reduce_scatter": "reducer.reduce_scatter(floats(), floats()[:50], 1)",
+    "all_reduce_rows": "reducer.all_reduce_rows(array.array('q', [0]), memoryview(floats()).cast('b').cast("
+                       "'f', (1, 100)), 4, 1)",
     "wait": "begin().wait()",
     "wait in a with block": "\nwith reducer: begin().wait()",
     "synchronize": "begin(); reducer.synchronize()",

@@ -33,6 +33,8 @@ USES = {
         "all_reduce_async": lambda r: r.all_reduce_async([segment()]),
         "start": lambda r: r.start((winnow._library.Segment * 0)(), None),
         "reduce_scatter": lambda r: r.reduce_scatter(floats(4 * r._size), floats(), 1),
+        "all_reduce_rows": lambda r: r.all_reduce_rows(array.array("q", [0]), memoryview(
+            floats()).cast("b").cast("f", (1, 4)), 4, 1),
         "synchronize": lambda r: r.synchronize(),
         "residual": lambda r: r.residual(1),
         "begin_step": lambda r: r.begin_step(),

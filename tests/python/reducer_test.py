@@ -107,6 +107,37 @@ class ReducerTest(unittest.TestCase):
             for size in 1, 3:
                 run(makers_of(size), body)
 
+    def test_all_reduce_rows(self):
+        def body(transport):
+            rank, size = transport.rank, transport.size
+            numbers = array.array("q", [9, rank, 9])
+            values = memoryview(array.array("f", [1.0, 2.0, rank + 1.0, 0.0, 0.5, 0.5])).cast("b")
+            with winnow.Reducer(transport, "topk:0.01", **OPTIONS) as reducer:
+                rows, sums = reducer.all_reduce_rows(numbers, values.cast("f", (3, 2)), 10, id=1)
+                self.assertEqual(list(rows), [*range(size), 9])
+                self.assertEqual(sums.tolist(), [[r + 1.0, 0.0] for r in range(size)]
+                                 + [[1.5 * size, 2.5 * size]])
+                count = 3 if rank == 0 else 0
+                rows, sums = reducer.all_reduce_rows(numbers[:count], values.cast("f")[:2 * count], 10, 1,
+                                                     op="mean", width=2)
+                self.assertEqual(list(rows), [0, 9])
+                self.assertAlmostEqual(sums.tolist()[1][0], 1.5 / size)
+                rows, sums = reducer.all_reduce_rows(array.array("q"), array.array("f"), 10, 1, width=2)
+                self.assertEqual((len(rows), len(sums)), (0, 0))
+                for wrong, why in (((numbers, values.cast("f"), 10, 1), "shape"),
+                                   ((numbers[:2], values.cast("f", (3, 2)), 10, 1), "not 2 rows of 2"),
+                                   ((array.array("i", [1, 2, 3]), values.cast("f", (3, 2)), 10, 1), "64 bits"),
+                                   ((numbers, values.cast("f", (3, 2)), 10), "needs the id"),
+                                   ((numbers, values.cast("f", (3, 2)), -1, 1), "table_rows")):
+                    with self.assertRaisesRegex(winnow.UsageError, why):
+                        reducer.all_reduce_rows(*wrong)
+                with self.assertRaisesRegex(winnow.UsageError, "row 9 is outside"):
+                    reducer.all_reduce_rows(numbers, values.cast("f", (3, 2)), 9, 1)
+
+        for makers_of in over_threads, over_tcp:
+            for size in 1, 3:
+                run(makers_of(size), body)
+
     def test_calls_back_and_lets_go(self):
         def body(transport):
             reducer, seen = winnow.Reducer(transport, "topk:0.5", **OPTIONS), []

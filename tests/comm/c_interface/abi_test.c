@@ -101,6 +101,15 @@ int main(void) {
   MEMBER(winnow_scatter, shard);
   MEMBER(winnow_scatter, input);
   MEMBER(winnow_scatter, output);
+  SIZE(winnow_rows);
+  MEMBER(winnow_rows, struct_bytes);
+  MEMBER(winnow_rows, type);
+  MEMBER(winnow_rows, id);
+  MEMBER(winnow_rows, table_rows);
+  MEMBER(winnow_rows, width);
+  MEMBER(winnow_rows, count);
+  MEMBER(winnow_rows, rows);
+  MEMBER(winnow_rows, values);
   SIZE(winnow_nccl_options);
   MEMBER(winnow_nccl_options, struct_bytes);
   MEMBER(winnow_nccl_options, min_ctas);

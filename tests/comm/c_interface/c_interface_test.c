@@ -463,6 +463,41 @@ static void reduce(winnow_transport* transport, enum ending ending) {
   CHECK(winnow_reduce_scatter(reducer, &scatter, WINNOW_SUM) == WINNOW_USAGE_ERROR);
   CHECK(winnow_reduce_scatter(reducer, NULL, WINNOW_SUM) == WINNOW_USAGE_ERROR);
 
+  /* Rows of a table, of which each rank has its own and a common one. */
+  const uint64_t rows_of_rank[2] = {40, (uint64_t)rank};
+  const float values_of_rank[4] = {1, 2, (float)(rank + 1), -1};
+  winnow_rows mine;
+  memset(&mine, 0, sizeof mine);
+  mine.struct_bytes = sizeof mine;
+  mine.type = WINNOW_FLOAT32;
+  mine.id = 30;
+  mine.table_rows = 50;
+  mine.width = 2;
+  mine.count = 2;
+  mine.rows = rows_of_rank;
+  mine.values = values_of_rank;
+  const uint64_t* all_rows = NULL;
+  const void* all_values = NULL;
+  uint64_t row_count = 0;
+  OK(winnow_all_reduce_rows(reducer, &mine, WINNOW_SUM, &all_rows, &all_values, &row_count));
+  CHECK(row_count == kRanks + 1 && all_rows[0] == 0 && all_rows[kRanks] == 40);
+  const float* const row_sums = (const float*)all_values;
+  CHECK(row_sums[0] == 1 && row_sums[1] == -1 && row_sums[2 * kRanks - 2] == kRanks);
+  CHECK(row_sums[2 * kRanks] == kRanks && row_sums[2 * kRanks + 1] == 2 * kRanks);
+  mine.count = rank == 1 ? 2 : 0;
+  OK(winnow_all_reduce_rows(reducer, &mine, WINNOW_AVERAGE, &all_rows, &all_values, &row_count));
+  CHECK(row_count == 2 && all_rows[0] == 1 && ((const float*)all_values)[1] == -1.0F / kRanks);
+  mine.table_rows = 1;
+  CHECK(winnow_all_reduce_rows(reducer, &mine, WINNOW_SUM, &all_rows, &all_values, &row_count) ==
+        WINNOW_USAGE_ERROR);
+  mine.width = (uint64_t)1 << 63;
+  CHECK(winnow_all_reduce_rows(reducer, &mine, WINNOW_SUM, &all_rows, &all_values, &row_count) ==
+        WINNOW_USAGE_ERROR);
+  CHECK(winnow_all_reduce_rows(reducer, &mine, WINNOW_SUM, NULL, &all_values, &row_count) ==
+        WINNOW_USAGE_ERROR);
+  CHECK(winnow_all_reduce_rows(reducer, NULL, WINNOW_SUM, &all_rows, &all_values, &row_count) ==
+        WINNOW_USAGE_ERROR);
+
   /* State: what another reducer of as many ranks would continue from. */
   winnow_state* state = NULL;
   OK(winnow_reducer_save(reducer, &state));
