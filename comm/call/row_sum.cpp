@@ -68,7 +68,7 @@ std::string_view coding_name(RowCoding coding) {
 /// How rows of this type travel.
 compress::RowFormat format_of(ElementType type, const Options& options) {
   compress::RowFormat format = compress::exact_rows(type);
-  if (options.rows == RowCoding::exact) return format;
+  if (options.rows == RowCoding::exact || !options.enable) return format;
   const auto codings = kernels::value_codings();
   const auto coding =
       std::ranges::find(codings, coding_name(options.rows), &kernels::ValueCoding::name);

@@ -178,15 +178,14 @@ def view(array: Any, on_gpu: bool = False) -> View:
     return _of_buffer(array)
 
 
-# The buffer protocol's letters of gradients; bfloat16 has none, and is given as bits.
-_GRADIENT_LETTERS = {ELEMENT_TYPES["float32"]: "f", ELEMENT_TYPES["float16"]: "e",
-                     ELEMENT_TYPES["bfloat16"]: "H"}
+# Letters that a memoryview can be cast to; it knows no floats of 16 bits, which are given as bits.
+_CASTS = {ELEMENT_TYPES["float32"]: "f", ELEMENT_TYPES["float16"]: "H", ELEMENT_TYPES["bfloat16"]: "H",
+          ELEMENT_TYPES["uint64"]: "Q"}
 
 
 def copied(address: "int | None", kind: int, shape: Tuple[int, ...]) -> memoryview:
-    """A copy of elements that the library has, of a type of ELEMENT_TYPES."""
-    letter = "Q" if kind == ELEMENT_TYPES["uint64"] else _GRADIENT_LETTERS[kind]
-    size = math.prod(shape) * _SIZES[kind]
+    """A copy of elements that the library has: gradients, or uint64."""
+    letter, size = _CASTS[kind], math.prod(shape) * _SIZES[kind]
     memory = bytearray((ctypes.c_char * size).from_address(address) if size > 0 else b"")
     if size == 0:
         return memoryview(memory).cast(letter)  # no view has several dimensions without elements

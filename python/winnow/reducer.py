@@ -161,8 +161,8 @@ class Reducer(Bound):
         `rows`: which of `table_rows` this rank has, 64-bit integers in any order; those repeated add
         up. `values`: of shape (rows, width), or flat if `width` is given; float32, bfloat16 or float16.
         A rank without rows passes both without elements. Returns the rows that any rank has, ascending, and their sums:
-        memoryviews of uint64, and of float32, float16 or, of bfloat16, its bits as uint16. numpy and
-        torch take them without a copy. Exact, unless the option `rows` says otherwise. In host
+        memoryviews of uint64, and of float32 or the bits of 16-bit floats as uint16. numpy and torch
+        take them without a copy. Exact, unless the option `rows` says otherwise. In host
         memory."""
         self._handle.expect_open()
         if id is None:

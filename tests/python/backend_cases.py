@@ -181,6 +181,57 @@ def case_backend_exact_elsewhere():
         expect(compressed(group) == 0, f"nothing is compressed: {counts(group)}")
 
 
+def case_backend_rows():
+    """Sparse sums are exact, by the rows that ranks have; and as int8 what is not sent waits."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+
+    def rows_of(number, kind=torch.float32):
+        generator = torch.Generator().manual_seed(10 * number + rank)
+        ids = torch.randint(0, 40, (1, 0 if (rank + number) % 3 == 1 else 30), generator=generator)
+        values = torch.randn(ids.shape[1], 4, 3, generator=generator).to(kind)
+        return torch.sparse_coo_tensor(ids, values, (40, 4, 3), check_invariants=True)
+
+    with group_of("topk:0.1") as group:
+        for kind in torch.float32, torch.bfloat16, torch.float16:
+            for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+                mine, right = rows_of(1, kind), rows_of(1).to(kind).coalesce().to_dense().float()
+                work = dist.all_reduce(mine, op=op, group=group, async_op=True)
+                everyone = [torch.empty_like(right) for _ in range(ranks)]
+                dist.all_gather(everyone, right)
+                expect(work.wait() and work.is_completed() and mine.is_coalesced(), "the sum is made")
+                right = sum(everyone, torch.zeros_like(right)) * (1 / ranks if op == dist.ReduceOp.AVG else 1)
+                expect(torch.equal(mine.to_dense(), right.to(kind)), f"{op} of rows of {kind}")
+        used = group._sums._exact.schedule_stats()
+        expect([one["schedule"] for one in used] == ["rows"], f"Winnow sums them: {used}")
+        twice = rows_of(2)
+        dist.all_reduce(twice, op=dist._make_nccl_premul_sum(0.5), group=group)
+        once = rows_of(2)
+        dist.all_reduce(once, group=group)
+        expect(torch.allclose(twice.to_dense(), 0.5 * once.to_dense()), "PREMUL_SUM of rows")
+
+    def model():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.EmbeddingBag(50, 8, sparse=True), nn.Linear(8, 3))
+
+    def train_rows(group=None):
+        ddp = DistributedDataParallel(model(), process_group=group)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.2)
+        for number in range(6):
+            optimizer.zero_grad()
+            ids = (torch.arange(12) * (rank + 2 + number) % 50).view(4, 3)
+            ddp(ids).square().mean().backward()
+            optimizer.step()
+        return torch.cat([p.detach().flatten() for p in ddp.parameters()])
+
+    plain = train_rows()
+    with group_of("topk:0.1") as group:
+        expect(torch.allclose(train_rows(group), plain, rtol=1e-5), "DistributedDataParallel of rows")
+    with group_of("topk:0.1", rows="int8") as group:
+        expect(torch.allclose(train_rows(group), plain, atol=2e-3), "rows as int8")
+        expect(any(one["schedule"] == "rows" and one["calls"] == 4
+                   for one in group.state.reducer.schedule_stats()), "coded from the third sum on")
+
+
 def case_backend_none():
     """With the compressor none torch sums everything."""
     plain, model = network(), network()

@@ -305,8 +305,9 @@ def case_other_numbers():
         return nn.Sequential(nn.EmbeddingBag(50, 8, sparse=True), nn.Linear(8, 3)).to(DEVICE)
 
     models = []
-    for attach in (lambda _, optimizer: optimizer, lambda ddp, optimizer: winnow.torch.attach(
-            ddp, optimizer, "none")):
+    for attach in (lambda _, optimizer: optimizer,
+                   lambda ddp, optimizer: winnow.torch.attach(ddp, optimizer, "none"),
+                   lambda ddp, optimizer: winnow.torch.attach(ddp, optimizer, "none", rows="int8")):
         ddp = DistributedDataParallel(rows())
         optimizer = attach(ddp, sgd(ddp.parameters(), momentum=0))
         for number in range(4):
@@ -316,8 +317,15 @@ def case_other_numbers():
             optimizer.step()
         expect_equal_replicas(ddp)
         models.append(ddp)
-    expect(all(torch.allclose(*pair, rtol=1e-5) for pair in zip(*(ddp.parameters() for ddp in models))),
-           "rows train as without Winnow")
+    plainly, exact, coded = ([p.detach() for p in ddp.parameters()] for ddp in models)
+    expect(all(torch.allclose(*pair, rtol=1e-5) for pair in zip(plainly, exact)), "rows train as without Winnow")
+    expect(all(torch.allclose(*pair, atol=1e-3) for pair in zip(plainly, coded)), "rows train as int8")
+    for ddp, leaves in zip(models[1:], (False, True)):
+        reducer = state_of(ddp).reducer
+        by = {stats["schedule"]: stats["calls"] for stats in reducer.schedule_stats()}
+        expect(DEVICE.type != "cpu" or by.get("rows") == 4, f"rows were summed by {by}")
+        number = state_of(ddp).parameter_id(next(ddp.parameters()))
+        expect(DEVICE.type != "cpu" or (reducer.residual(number) is not None) == leaves, "what waits of rows")
     expect_refused(lambda: winnow.torch.attach(DistributedDataParallel(network()), timeout=-1.0))
 
 

@@ -10,6 +10,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from winnow import _library
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.segments import Segment
+from winnow.torch import rows
 from winnow.torch.buckets import gradients_of, spans_of
 from winnow.torch.completer import ACTIVITY, Completer
 from winnow.torch.end_of_pass import EndOfPass
@@ -35,9 +36,8 @@ class BucketReducer:
     def start(self, state: "State", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Reduces a bucket. Its future has the buffer then, or the error."""
         buffer, parameters = bucket.buffer(), bucket.parameters()
-        if buffer.layout != torch.strided:  # of rows, as nn.Embedding(sparse=True) makes it: nothing waits
-            state.rescale([buffer])
-            return allreduce_hook(dist.group.WORLD if state.group is None else state.group, bucket)
+        if buffer.layout != torch.strided:
+            return _sum_rows(state, buffer, bucket)
         place = state.place_at(buffer.device)
         reducer, future = state.reducer, place.future()
         if state.marks.automatic is None:
@@ -78,6 +78,20 @@ class BucketReducer:
         for native, offset in zip(natives, offsets):
             native.data = base + offset
         return natives
+
+
+def _sum_rows(state: "State", gradient: torch.Tensor,
+              bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Of a bucket that is the sparse gradient of one parameter. Torch sums those that Winnow does not."""
+    state.rescale([gradient])
+    place = state.place_at(gradient.device)
+    if not (rows.are_rows(gradient) and rows.takes_rows(state.reducer)):
+        return allreduce_hook(dist.group.WORLD if state.group is None else state.group, bucket)
+    future = place.future()
+    parameter, = bucket.parameters()
+    with state.overlap.blocking():
+        place.complete(future, rows.all_reduce(state.reducer, gradient, state.parameter_id(parameter)))
+    return future
 
 
 def _layout(state: "State", bucket: dist.GradBucket, unmoved: FrozenSet[int]) -> Tuple[Any, List[int]]:

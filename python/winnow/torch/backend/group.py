@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
+from winnow.torch import rows
 from winnow.torch.agree import refuse
 from winnow.torch.backend.options import GroupOptions, is_named
 from winnow.torch.backend import sequence
@@ -185,6 +186,9 @@ class WinnowGroup(dist.ProcessGroup):
         if any(_overlaps(one) for one in outputs):
             return failed(UsageError("a tensor that is expanded, of which several elements share memory: take "
                                      "contiguous()"), outputs)
+        if kind in _OPS and len(outputs) == 1 and not inputs and rows.are_rows(outputs[0]) and self.compresses:
+            signature = id_of(f"rows {_OPS[kind]} {outputs[0].dtype} {outputs[0].shape}")
+            return self._add(outputs, [], kind, factor, signature, caller, self.options.codes_rows)
         if kind not in _OPS or not _are_alike(outputs, inputs, self._ranks.size):
             return None
         dtype, device = outputs[0].dtype, outputs[0].device
@@ -198,19 +202,26 @@ class WinnowGroup(dist.ProcessGroup):
         if not may_compress and (kind == dist.ReduceOp.SUM or device.type != "cpu"  # which torch knows
                                  or dtype not in (_COMPRESSED if inputs else _SUMMED)):
             return None
-        scratch = [_flat(one).clone() for one in inputs]
-        if factor != 1.0:
-            for tensor in scratch or outputs:
-                tensor.detach().mul_(factor)
         sizes = [f"{one.numel()} {_order_of(one)}" for one in outputs]
         signature = id_of(" ".join([f"{len(inputs)} {_OPS[kind]} {dtype}", *sizes]))
+        return self._add(outputs, inputs, kind, factor, signature, caller, may_compress)
+
+    def _add(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], kind: Any, factor: float, signature: int,
+             caller: Caller, may_compress: bool) -> GroupWork:
+        """Has Winnow make a sum."""
+        scratch = [_flat(one).clone() for one in inputs]
+        if factor != 1.0:
+            with torch.no_grad():
+                for tensor in scratch or outputs:
+                    tensor.mul_(factor)
         with self._lock:
             place, is_gradient = None, self.options.rule == "group" or caller.is_backward
             if may_compress:
                 place = (_NOWHERE if not is_gradient else self._sequence.of_owners(caller.owners, signature)
                          if caller.owners else self._sequence.place(signature))
                 self._tell()
-            return self._made().add(Sum(list(map(_flat, outputs)), scratch, _OPS[kind], signature, place,
+            flat = [_flat(one) if one.layout == torch.strided else one for one in outputs]
+            return self._made().add(Sum(flat, scratch, _OPS[kind], signature, place,
                                         is_gradient, caller.is_ddp, outputs))
 
     @property

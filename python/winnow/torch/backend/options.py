@@ -58,6 +58,11 @@ class GroupOptions:
         return self._words["compressor"] != "none" and self._words["enable"] != "0"
 
     @property
+    def codes_rows(self) -> bool:
+        """Whether what is not sent of sparse sums waits."""
+        return self._words["rows"] != "exact"
+
+    @property
     def in_use(self) -> str:
         """The compressor, also where a variable of the environment has named it."""
         return self._words["compressor"]

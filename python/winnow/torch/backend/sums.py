@@ -15,6 +15,7 @@ import torch.distributed as dist
 from winnow._library import CommError, UsageError
 from winnow.reducer import Reducer
 from winnow.segments import Segment
+from winnow.torch import rows
 from winnow.torch.backend.options import GroupOptions
 from winnow.torch.backend.sequence import Place as Gradient
 from winnow.torch.backend.work import GroupWork
@@ -50,6 +51,11 @@ class Sum(NamedTuple):
     is_gradient: bool  # by the group's rule, on this rank
     is_of_ddp: bool  # which waits for it at the end of the backward pass
     result: List[torch.Tensor]  # what the caller gets
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it is of a sparse tensor."""
+        return self.outputs[0].layout != torch.strided
 
     @property
     def shape(self) -> int:
@@ -220,6 +226,8 @@ class Sums:
         """None if it is done."""
         self.state.overlap.count(number)
         reducer, ids = self.state.reducer, _ids(number, len(call.outputs))
+        if call.has_rows:
+            return _sum_rows(reducer, call, number)
         if not call.inputs:
             return reducer.all_reduce_async(list(map(Segment, call.outputs, ids)), call.op)
         for source, output, one in zip(call.inputs, call.outputs, ids):
@@ -231,6 +239,13 @@ class Sums:
         if self._exact is None:
             self._exact = self.state.make("none", {"enable": 0})
         ids = _ids(call.signature, len(call.outputs))
+        if call.has_rows and "enable=0" in self._exact.options.split():
+            return _sum_rows(self._exact, call, call.signature)
+        if call.has_rows:  # by WINNOW_ENABLE, and perhaps WINNOW_ROWS
+            whole = call.outputs[0].to_dense()
+            self._exact.all_reduce_bucket([Segment(whole, call.signature, exempt=True)], call.op)
+            call.outputs[0].copy_(whole.to_sparse(1))
+            return None
         if not call.inputs:
             return self._exact.all_reduce_async([Segment(output, one, exempt=True)
                                                  for output, one in zip(call.outputs, ids)], call.op)
@@ -259,6 +274,13 @@ class Sums:
                     None if self._vote is None else self._vote._reducer]
         for reducer in filter(None, reducers):
             reducer.transport.abort("a rank has aborted the process group")
+
+
+def _sum_rows(reducer: Reducer, call: Sum, number: int) -> None:
+    """Of one sparse tensor, in place."""
+    output, = call.outputs
+    with torch.no_grad():
+        output.copy_(rows.all_reduce(reducer, output, number, call.op))
 
 
 def _carry_out(sums: "weakref.ref[Sums]", calls: "queue.SimpleQueue[Any]") -> None:

@@ -32,7 +32,7 @@ class GroupWork(dist.Work):
         # C++ may hold a Work longer than Python does, and then asks it in vain: so it lives at least until
         # it is done, and small ones, which DistributedDataParallel makes in its forward pass, for longer.
         done.add_done_callback(self._end)
-        if sum(one.nbytes for one in tensors) <= _SMALL:
+        if sum(one.numel() * one.element_size() for one in tensors) <= _SMALL:
             _recent.append(self)
 
     def _end(self, _: Any) -> None:
