@@ -235,7 +235,8 @@ class AllReducer {
   /// rounded once at the end, and a NaN stays where it is. (bf16 and fp16 rows that a rank repeats
   /// are rounded once more, before they travel.) Each row has an owner, who sums it, so no rank is
   /// busier than others whatever rows are hot: a rank sends each of its rows once, and an owner its
-  /// sums to all, each with 2 to 10 bits for its number. Zen's way (Wang et al., 2023).
+  /// sums to all, each with about 2 + log2(table.rows / ids.size()) bits for its number. Zen's way
+  /// (Wang et al., 2023).
   ///
   /// Rows are only read, so that nothing is lost where a call fails. UsageError, on every rank and
   /// with nothing changed, for a row outside of the table, other operations or types, tables that
