@@ -106,7 +106,7 @@ std::span<const Batch> exchange_batches(RowExchange& exchange, std::span<const B
   return in;
 }
 
-/// What this rank has of each row that it is about to send, or to add as an owner.
+/// acc of this rank's rows: those that it is about to send, and those that it owns.
 struct Acc {
   RowsByOwner rows;
   std::span<float> kept = {};  ///< a copy of the values where coding changes them

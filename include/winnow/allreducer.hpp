@@ -45,7 +45,7 @@ struct Segment {
   bool exempt = false;
 };
 
-/// A table of which a step touches some rows, such as an embedding's weights.
+/// A table that a step touches in some rows, such as an embedding's weights.
 struct RowTable {
   std::uint64_t id = 0;               ///< of the parameter, as Segment::id
   std::uint64_t rows = 0, width = 0;  ///< `width` elements in each row
