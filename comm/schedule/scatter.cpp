@@ -1,12 +1,11 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/schedule/scatter.hpp"
-
 #include <algorithm>
 #include <utility>
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/rests.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -124,11 +123,11 @@ void add(Exchange& own, std::span<const MessageView> views, std::span<float> acc
   own.result.poisoned = kernels::answer(own.exec, look) != 0;
 }
 
-/// The first round of `balanced` with contiguous owners: each rank sends every other rank d what it
-/// keeps of shard d, and adds what came for its own shard in rank order. All of its own acc goes
-/// into that sum: position i is ((0 + m[0][i]) + m[1][i]) + ..., where m[self] is acc. Leaves the
-/// WholeSum of the own shard. Its result is poisoned if anything that this rank has seen is not
-/// finite: gradients, messages or sum.
+/// The first round of `balanced` with contiguous owners, of shards of one size: each rank sends
+/// every other rank d what it keeps of shard d, and adds what came for its own shard in rank order.
+/// All of its own acc goes into that sum: position i is ((0 + m[0][i]) + m[1][i]) + ..., where
+/// m[self] is acc. Leaves the WholeSum of the own shard. Its result is poisoned if anything that
+/// this rank has seen is not finite: gradients, messages or sum.
 Rounds run(std::span<Exchange> shards) {
   const auto self = static_cast<std::size_t>(shards.front().wire.rank);
   Exchange& own = shards[self];
@@ -180,6 +179,8 @@ std::uint64_t dense_wire_bytes(const CostShape& shape) {
   return (shape.count - shape.count / static_cast<std::uint64_t>(shape.ranks)) * sizeof(float);
 }
 
+/// The sum is left in the ring_chunk of this rank, and other elements hold anything. The first
+/// dense call also sends what compressed calls have left in the residual.
 Rounds run_dense(Exchange& exchange) {
   const std::span<float> all = elements_of(exchange.part);
   exchange.undo = Overwritten{};

@@ -121,6 +121,10 @@ inline bool goes_alone(const Schedule& schedule, const Exchange& exchange, int r
 
 extern const Schedule kDense, kGather, kDoubling, kBalanced, kShared;
 extern const Schedule kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced, kTwoLevelShared;
+/// Schedules of reduce-scatters. The table leaves them out, since ranks end with different sums.
+/// Before ranks write the sums of kScatter they must exchange whether all messages were finite,
+/// since each rank has seen others.
+extern const Schedule kScatter, kDenseScatter;
 
 std::span<const Schedule* const> schedules();
 
