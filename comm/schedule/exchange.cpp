@@ -75,17 +75,21 @@ compress::EncodeResult result_of(const Exchange& exchange,
   compress::EncodeResult out{.messages = messages, .owned = exchange.owned};
   // A stream-ordered call that fails puts them back without a wait for the device.
   if (exchange.course.status != nullptr) {
-    out.decoded = exchange.exec.workspace->take<compress::MessageView>(messages.size());
+    out.left = compress::BytesAndViews{
+        exchange.exec.workspace->take<compress::MessageView>(messages.size())};
   }
   return out;
 }
 
+/// The Undo of a gradient that was encoded.
+struct UndoEncoded {
+  Messages messages;
+  Undo operator()(const compress::BytesAlone&) const { return Encoded{messages}; }
+  Undo operator()(const compress::BytesAndViews& left) const { return Decoded{left.views}; }
+};
+
 void keep_messages(Exchange& exchange, const compress::EncodeResult& out) {
-  if (out.decoded.empty()) {
-    exchange.undo = Encoded{out.messages};
-  } else {
-    exchange.undo = Decoded{out.decoded};
-  }
+  exchange.undo = std::visit(UndoEncoded{out.messages}, out.left);
   exchange.owned = out.owned;
 }
 
