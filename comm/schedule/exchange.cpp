@@ -57,18 +57,27 @@ void send(Exchange& exchange, std::span<const std::byte> message, int peer) {
   exchange.wire.world.send(message, peer);
 }
 
-namespace {
-
-compress::EncodeJob job_of(Exchange& exchange, Header::Kind kind) {
+compress::EncodeJob job_of(const Exchange& exchange, Header::Kind kind, std::uint32_t stage) {
   compress::EncodeJob job{.part = exchange.part,
                           .decay = exchange.scaling.decay,
                           .header = exchange.header,
                           .random = exchange.random,
                           .encode_seconds = &exchange.wire.stats.encode_seconds,
+                          .add_seconds = &exchange.wire.stats.add_seconds,
                           .status = exchange.course.status};
   job.header.kind = kind;
+  job.random.stage += stage;
   return job;
 }
+
+bool decode(const Exchange& exchange, std::span<const compress::ReceivedMessage> incoming,
+            std::span<compress::MessageView> views) {
+  const std::uint16_t flags =
+      exchange.compressor.decode_all(exchange.exec, incoming, views, exchange.course.status);
+  return (flags & Header::kPoison) != 0;
+}
+
+namespace {
 
 compress::EncodeResult result_of(const Exchange& exchange,
                                  std::span<std::span<std::byte>> messages) {
