@@ -98,8 +98,7 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
       fail_at_deadline("while it waited at port " + std::to_string(port_) + " for " + missing() +
                        strangers());
   } catch (const Error& error) {
-    const Failure why = failure_of(error);
-    end(NoteKind::refusal, note_of(why.text, why.kind), Deadline::after(kRefusalPatience));
+    end(NoteKind::refusal, note_of(error), Deadline::after(kRefusalPatience));
     throw;
   }
   if (failure_) {
