@@ -40,14 +40,25 @@ struct EncodeJob {
   }
 };
 
+/// encode leaves the bytes of messages, and no other scratch.
+struct BytesAlone {
+  void keep(std::uint32_t, const MessageView&) const {}
+};
+/// encode also leaves messages by owner as if they had been decoded, views of its scratch.
+struct BytesAndViews {
+  std::span<MessageView> views;
+  void keep(std::uint32_t owner, const MessageView& message) const { views[owner] = message; }
+};
+
 /// The result of encode. messages[o], for owner o, is a buffer of as many bytes as
 /// PartShapes::gradients says before and the message after; messages[Part::self] stays as it is.
 struct EncodeResult {
   std::span<std::span<std::byte>> messages = {};
   Owned owned = {};
   std::uint64_t kept = 0;  ///< elements chosen for messages
-  /// If not empty, by owner, becomes the messages as if they had been decoded.
-  std::span<MessageView> decoded = {};
+  std::variant<BytesAlone, BytesAndViews> left = {};
+
+  bool leaves_views() const { return std::holds_alternative<BytesAndViews>(left); }
 };
 
 /// The values taken at one support, on their way into a message.

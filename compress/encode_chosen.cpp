@@ -160,7 +160,7 @@ void Compressor::encode(const Exec& exec, const Chooses&, const EncodeJob& job,
                         EncodeResult& out) const {
   take_owned_lists(exec, *this, job.part, out.owned);
   std::optional<kernels::ScratchScope> scope;
-  if (out.decoded.empty()) scope.emplace(exec);  // else out.decoded views the lists to the end
+  if (!out.leaves_views()) scope.emplace(exec);  // which are of lists
   const auto lists = exec.workspace->take<EncodeList>(job.part.partition.owners());
   const Chosen chosen = choose_elements(exec, *this, job, out);
   if (job.part.partition.owners() > 1) {

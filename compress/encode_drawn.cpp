@@ -31,7 +31,7 @@ void Compressor::encode(const Exec& exec, const Draws& draws, const EncodeJob& j
   const auto [own_room, acc] = scratch.take<std::uint32_t, float>(own_k);
   const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 2);
   std::optional<kernels::ScratchScope> scope;
-  if (out.decoded.empty()) scope.emplace(exec);  // else what is decoded views positions to the end
+  if (!out.leaves_views()) scope.emplace(exec);  // which are of positions
   auto room = scratch.take<std::uint32_t>(sent);
   auto missed = scratch.take<float>(codings_.exact() ? 0 : sent);
   const auto [lists, drawings] = exec.workspace->take<EncodeList, kernels::DecodeJob>(owners);

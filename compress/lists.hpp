@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <variant>
 #include <winnow/exec.hpp>
 
 #include "compress/compressor.hpp"
@@ -89,7 +90,7 @@ MessageView finish_coded(const Exec& exec, const Codings& codings, const EncodeL
 /// Writes a finished message to the result.
 inline void store_message(EncodeResult& out, std::uint32_t owner, const MessageView& message) {
   out.messages[owner] = out.messages[owner].first(message.bytes.size());
-  if (!out.decoded.empty()) out.decoded[owner] = message;
+  std::visit([&](const auto& left) { left.keep(owner, message); }, out.left);
 }
 
 /// The residuals, zero at the positions of a list that was encoded, keep what its lossy coding

@@ -92,6 +92,8 @@ struct Piece {
                ? std::span<float>()
                : parameter->residual.span().subspan(offset, elements.size());
   }
+  /// Whether something waits in it.
+  bool has_residual() const { return state->dirty && !residual().empty(); }
 };
 
 /// The longest message that the sum of `ranks` messages can be.

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/precondition.hpp"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -21,17 +20,6 @@ namespace {
 constexpr std::string_view kSecondMoment = "second_moment", kMomentum = "momentum",
                            kMasked = "masked";
 
-/// The words between colons.
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (;;) {
-    const std::size_t end = std::min(text.find(':'), text.size());
-    words.push_back(text.substr(0, end));
-    if (end == text.size()) return words;
-    text.remove_prefix(end + 1);
-  }
-}
-
 /// A number above 0 and below `limit`, or 0 if the word is none.
 double number(std::string_view word, double limit) {
   double value = 0;
@@ -49,7 +37,7 @@ void append(std::string& text, double number) {
 Preconditioner::Preconditioner(std::string_view given) {
   const std::string text = lower_case(without_blanks(given, ":"));
   if (text == "none") return;
-  const std::vector<std::string_view> words = split(text);
+  const std::vector<std::string_view> words = split(text, ":");
   if (words[0] == kSecondMoment) kind_ = Kind::second_moment;
   if (words[0] == kMomentum) kind_ = Kind::momentum;
   bool good = has_moments() && (words.size() == 2 || words.size() == 3);

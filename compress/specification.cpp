@@ -26,14 +26,6 @@ using kernels::ValueFormat;
 constexpr std::array<const Selection*, 5> kSelections{&kNone, &kTopK, &kBlockTopK, &kThreshold,
                                                       &kRandomK};
 
-/// Cuts the text before the next `mark` off `rest`.
-std::string_view cut(std::string_view& rest, char mark) {
-  const auto end = std::min(rest.find(mark), rest.size());
-  const auto word = rest.substr(0, end);
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  return word;
-}
-
 const ValueCoding* find_value_coding(std::string_view name) {
   const auto codings = kernels::value_codings();
   const auto found = std::ranges::find(codings, name, &ValueCoding::name);

@@ -49,16 +49,6 @@ std::string quoted(std::string_view word) {
   return text += '"';
 }
 
-std::vector<std::string_view> split(std::string_view text, std::string_view marks) {
-  std::vector<std::string_view> words;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find_first_of(marks, begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
 [[noreturn]] void fail_unit(std::string_view text, std::string_view word, std::string_view unit,
                             std::string_view what) {
   fail_text(text, quoted(word) + " is not a " + std::string(what) + ": " +

@@ -30,6 +30,23 @@ std::string lower_case(std::string_view text) {
   return result;
 }
 
+std::string_view cut(std::string_view& text, char mark) {
+  const auto end = std::min(text.find(mark), text.size());
+  const auto word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
+
+std::vector<std::string_view> split(std::string_view text, std::string_view marks) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find_first_of(marks, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
 bool read_share(std::string_view text, double& share) {
   const bool percent = text.ends_with('%');
   if (percent) text.remove_suffix(1);

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 namespace winnow {
 
@@ -22,6 +23,11 @@ inline constexpr std::string_view kBlanks = " \t\n\r\v\f";
 std::string without_blanks(std::string_view text, std::string_view marks);
 
 std::string lower_case(std::string_view text);
+
+/// Cuts off and returns what stands before the next `mark`, or all.
+std::string_view cut(std::string_view& text, char mark);
+/// The words between any of `marks`: one more than there are marks.
+std::vector<std::string_view> split(std::string_view text, std::string_view marks);
 
 /// Reads a number that is all of `text`, perhaps behind a plus: "0.01", ".01", "1.", "1e-2", "+1";
 /// a whole number has digits alone. Returns false, and leaves `number`, for anything else and for

@@ -17,6 +17,7 @@
 #include "comm/call/row_sum.hpp"
 #include "comm/stats/table.hpp"
 #include "comm/transport/failure.hpp"
+#include "comm/transport/gather_values.hpp"
 #include "comm/transport/memory.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/float_mode.hpp"
@@ -288,11 +289,7 @@ std::vector<Stats> AllReducer::schedule_stats() const {
 
 std::vector<std::uint64_t> AllReducer::finished_calls(Transport& survivors,
                                                       Deadline deadline) const {
-  const std::uint64_t mine = impl().book.totals().calls;
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(survivors.size()));
-  survivors.all_gather({}, std::as_bytes(std::span(&mine, 1)),
-                       std::as_writable_bytes(std::span(all)), deadline);
-  return all;
+  return comm::gather_values(survivors, impl().book.totals().calls, deadline);
 }
 
 std::span<const float> AllReducer::residual(std::uint64_t id) const {

@@ -7,7 +7,6 @@
 
 #include "comm/plan/hash.hpp"
 #include "comm/plan/scatter_plan.hpp"
-#include "comm/schedule/scatter.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
 

@@ -6,7 +6,7 @@
 #include <winnow/allreducer.hpp>
 
 #include "comm/call/request.hpp"
-#include "comm/schedule/scatter.hpp"
+#include "comm/schedule/schedule.hpp"
 
 namespace winnow::comm {
 

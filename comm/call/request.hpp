@@ -58,7 +58,7 @@ class Request {
   virtual Bucket plan(std::uint64_t id, const Options& options, const World& world,
                       const compress::Compressor& compressor, ParameterStates& states) const;
   /// How it would travel dense.
-  virtual const Schedule& dense() const { return find_schedule("dense"); }
+  virtual const Schedule& dense() const { return kDense; }
   /// Whether dense by Winnow's ring may be tried instead of the transport's own collective.
   virtual bool may_go_by_ring() const { return true; }
   /// Whether the host waits for messages within the call.

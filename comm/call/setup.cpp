@@ -15,6 +15,7 @@
 #include "comm/plan/probe.hpp"
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/failure.hpp"
+#include "comm/transport/gather_values.hpp"
 #include "comm/transport/one_of_many.hpp"
 #include "topology/processors.hpp"
 
@@ -43,10 +44,7 @@ std::vector<RankInfo> exchange_rank_infos(Transport& world, Place place, const P
                      .cores = Hash().add(mine.cores_id).value(),
                      .quota = Hash().add(mine.quota_id).value(),
                      .place = static_cast<std::int64_t>(place)};
-  std::vector<RankInfo> all(static_cast<std::size_t>(world.size()));
-  world.all_gather({}, std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)),
-                   deadline);
-  return all;
+  return gather_values(world, own, deadline);
 }
 
 Topology topology_of(std::span<const RankInfo> ranks) {

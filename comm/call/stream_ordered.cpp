@@ -28,7 +28,7 @@ void check_finite(const Exec& exec, std::span<const Exchange> dense, kernels::Ca
 bool is_stream_ordered(const Bucket& bucket) {
   const auto decides_nothing = [&](const BucketPart& part) {
     return std::ranges::none_of(part.part.pieces, [&](const compress::Piece& piece) {
-      return bucket.compressed == 0 && piece.state->dirty && !piece.residual().empty();
+      return bucket.compressed == 0 && piece.has_residual();
     });
   };
   if (bucket.compressed > 0 && bucket.compressor->variable_k()) return false;

@@ -132,7 +132,6 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   bucket.id = id;
   bucket.compressor = &compressor;
   for (const Segment& segment : segments) bucket.count += segment.elements.size();
-  const Schedule& dense = find_schedule("dense");
 
   bucket.words.reason = dense_reason(bucket.count, options);
   std::vector<bool> compressed(segments.size(), bucket.words.reason.empty());
@@ -168,7 +167,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     const Schedule& schedule = *choice.schedule;
     bucket.words.reason = std::move(choice.reason);
     bucket.costs.enough = choice.enough;
-    if (&schedule == &dense) {
+    if (&schedule == &kDense) {
       compressed.assign(segments.size(), false);
     } else {
       const std::uint64_t longest = longest_part(schedule, world, compressor, bucket.count);
@@ -187,7 +186,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   }
   for (std::size_t s = 0; s < segments.size(); ++s) rest[s] = !compressed[s];
   auto dense_parts = cut(segments, rest, parameters, most, block, 1);
-  for (BucketPart& part : dense_parts) part.schedule = &dense;
+  for (BucketPart& part : dense_parts) part.schedule = &kDense;
 
   bucket.compressed = parts.size();
   bucket.parts = std::move(parts);

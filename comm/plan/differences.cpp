@@ -7,21 +7,14 @@
 #include <vector>
 
 #include "comm/plan/hash.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::comm {
 namespace {
 
-/// Cuts the text before the next `mark` off `rest`.
-std::string_view cut(std::string_view& rest, char mark) {
-  const auto end = std::min(rest.find(mark), rest.size());
-  const auto word = rest.substr(0, end);
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  return word;
-}
-
-std::vector<std::string_view> split(std::string_view text, char mark) {
+std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
-  while (!text.empty()) words.push_back(cut(text, mark));
+  while (!text.empty()) words.push_back(cut(text, ' '));
   return words;
 }
 
@@ -65,7 +58,7 @@ std::vector<Holders> holders_of(std::span<const std::vector<std::string_view>> t
 std::string abridged_options(std::string_view options) {
   constexpr std::size_t kMostValue = 240;
   std::string text;
-  for (const std::string_view word : split(options, ' ')) {
+  for (const std::string_view word : words_of(options)) {
     if (!text.empty()) text += ' ';
     text += word.substr(0, kMostValue);
     if (word.size() > kMostValue)
@@ -77,7 +70,7 @@ std::string abridged_options(std::string_view options) {
 std::string option_differences(std::span<const std::string_view> texts) {
   constexpr std::size_t kMostValues = 4;
   std::vector<std::vector<std::string_view>> words;
-  for (const std::string_view text : texts) words.push_back(split(text, ' '));
+  for (const std::string_view text : texts) words.push_back(words_of(text));
   std::string result;
   for (std::size_t number = 0; !words.empty() && number < words.front().size(); ++number) {
     const std::vector<Holders> holders = holders_of(words, number);

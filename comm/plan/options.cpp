@@ -138,12 +138,10 @@ void read_patterns(Options& options, std::string_view text) {
   const std::string patterns = without_blanks(text, ",");
   options.exempt.clear();
   for (std::string_view rest = patterns; !rest.empty();) {
-    const auto comma = std::min(rest.find(','), rest.size());
-    if (comma > 0) {
-      check_pattern(rest.substr(0, comma));
-      options.exempt.emplace_back(rest.substr(0, comma));
-    }
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const std::string_view pattern = cut(rest, ',');
+    if (pattern.empty()) continue;
+    check_pattern(pattern);
+    options.exempt.emplace_back(pattern);
   }
 }
 

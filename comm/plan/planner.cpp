@@ -69,7 +69,7 @@ Choice fewest_bytes(std::span<const Schedule* const> candidates, std::span<const
       return schedule->wire_bytes(shape) + kNetworkWeight * schedule->network_bytes(shape);
     });
   });
-  if (best != &find_schedule("dense")) return {best, "fewest bytes on the wire"};
+  if (best != &kDense) return {best, "fewest bytes on the wire"};
   return {best, compressor.lossless() ? compressor.name() + " sends everything"
                                       : "dense puts no more bytes on the wire"};
 }
@@ -94,7 +94,6 @@ Estimate estimate(const Schedule& schedule, const CostShape& shape, const LinkMo
 
 Choice least_time(std::span<const Schedule* const> candidates, std::span<const CostShape> shapes,
                   const World& world, const compress::Compressor& compressor, bool automatic) {
-  const Schedule& dense = find_schedule("dense");
   const auto seconds = [&](const Schedule* schedule) {
     return sum_over(shapes, [&](const CostShape& shape) {
       return automatic ? estimate_in_parts(*schedule, shape, world, compressor)
@@ -104,20 +103,20 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
   const Schedule* best = candidates.back();  // dense, if a candidate, is the first of several
   double least = seconds(best);
   for (const Schedule* candidate : candidates) {
-    if (candidate == &dense) continue;
+    if (candidate == &kDense) continue;
     const double mine = seconds(candidate);
     if (mine < least) {
       best = candidate;
       least = mine;
     }
   }
-  const double dense_seconds = seconds(&dense);
+  const double dense_seconds = seconds(&kDense);
   const std::string why = prediction_text(*best, least, dense_seconds);
-  const bool may_be_dense = std::ranges::find(candidates, &dense) != candidates.end();
+  const bool may_be_dense = std::ranges::find(candidates, &kDense) != candidates.end();
   if (!may_be_dense) return {best, why};
-  if (world.ranks == 1) return {&dense, std::string(kOneRank)};
+  if (world.ranks == 1) return {&kDense, std::string(kOneRank)};
   const double share = least / dense_seconds;
-  if (!world.trials || share >= 1) return {share <= kClearlyAhead ? best : &dense, why};
+  if (!world.trials || share >= 1) return {share <= kClearlyAhead ? best : &kDense, why};
   const bool close = share > kBeyondDoubt || dense_seconds < kCheap;
   return {best, why, close ? 0 : kBeyondDoubt * dense_seconds};
 }
@@ -173,18 +172,17 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
                        " cannot; take gather or doubling, or these in two levels");
   }
   // Its gradient is the sum: whatever a schedule kept back would be lost to it for nothing.
-  if (world.ranks == 1 && !world.one_of_many)
-    return {&find_schedule("dense"), std::string(kOneRank)};
+  if (world.ranks == 1 && !world.one_of_many) return {&kDense, std::string(kOneRank)};
   if (candidates.size() == 1) return {candidates.front(), named};
   if (compressor.one_sign()) {
     std::erase_if(candidates, [](const Schedule* schedule) { return schedule->codes_sums(); });
   }
   if (options.schedule == "auto" && compressor.lossless()) {
-    return {&find_schedule("dense"), compressor.name() + " sends everything"};
+    return {&kDense, compressor.name() + " sends everything"};
   }
   if (options.schedule != "two_level" && compressor.variable_k()) {
-    return {&find_schedule("dense"), "how many elements " + compressor.name() +
-                                         " keeps is up to the gradient: name a schedule for it"};
+    return {&kDense, "how many elements " + compressor.name() +
+                         " keeps is up to the gradient: name a schedule for it"};
   }
   Choice choice = options.schedule == "least_bytes"
                       ? fewest_bytes(candidates, shapes, compressor)

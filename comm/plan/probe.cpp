@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/transport/abort_on_error.hpp"
+#include "comm/transport/gather_values.hpp"
 #include "kernels/exec/host_memory.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/residual_add.hpp"
@@ -114,9 +115,7 @@ LinkModel probe_links(const Probed& buckets, const Probed& control, const Topolo
     Circle(world, exec, deadline, firsts).measure(mine.inter_alpha, mine.inter_beta);
   }
 
-  std::vector<Measured> all(static_cast<std::size_t>(world.size()));
-  control.world.all_gather(control.exec, std::as_bytes(std::span(&mine, 1)),
-                           std::as_writable_bytes(std::span(all)), deadline);
+  const std::vector<Measured> all = gather_values(control.world, mine, deadline, control.exec);
   LinkModel model;
   const auto settle = [&](double Measured::*what, double& value) {
     std::vector<double> known;

@@ -6,7 +6,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/hash.hpp"
-#include "comm/schedule/scatter.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "comm/transport/memory.hpp"
 #include "kernels/arithmetic/element.hpp"
 

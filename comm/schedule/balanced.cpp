@@ -106,9 +106,7 @@ class Balanced {
                           exchange_.compressor.expect(expected, part_.shapes.sums[owner]),
                           exchange_.wire.name_of(owner)};
     }
-    const std::uint16_t flags =
-        exchange_.compressor.decode_all(exchange_.exec, incoming_, views_, exchange_.course.status);
-    exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
+    exchange_.result.poisoned |= decode(exchange_, incoming_, views_);
     exchange_.result.outcome = OwnerSums{views_};
     name_codings(exchange_, views_[self_].header);
   }
@@ -147,9 +145,7 @@ class Balanced {
                      exchange_.wire.name_of(sender)};
     }
     const auto views = views_.first(incoming.size());
-    const std::uint16_t flags =
-        exchange_.compressor.decode_all(exchange_.exec, incoming, views, exchange_.course.status);
-    poisoned_ |= (flags & Header::kPoison) != 0;
+    poisoned_ |= decode(exchange_, incoming, views);
     views_[ranks_ - 1] = {};  // this rank's slot; the views behind it move up into it
     std::ranges::rotate(views_.begin() + static_cast<std::ptrdiff_t>(self_), views_.end() - 1,
                         views_.end());
@@ -158,20 +154,10 @@ class Balanced {
   std::span<std::byte> encode_sums(std::span<std::byte> buffer) {
     const Stopwatch watch(&exchange_.wire.stats.select_seconds,
                           &exchange_.wire.stats.encode_seconds, &exchange_.wire.stats.add_seconds);
-    Header header = exchange_.header;
-    header.kind = Header::Kind::sum;
-    if (poisoned_) header.flags |= Header::kPoison;
-    kernels::RandomKey random = exchange_.random;
-    random.stage += part_.partition.owners();
+    compress::EncodeJob job = job_of(exchange_, Header::Kind::sum, part_.partition.owners());
+    if (poisoned_) job.header.flags |= Header::kPoison;
     const auto message =
-        exchange_.compressor.encode_sums(exchange_.exec,
-                                         {.part = part_,
-                                          .header = header,
-                                          .random = random,
-                                          .encode_seconds = &exchange_.wire.stats.encode_seconds,
-                                          .add_seconds = &exchange_.wire.stats.add_seconds,
-                                          .status = exchange_.course.status},
-                                         views_, exchange_.owned, buffer);
+        exchange_.compressor.encode_sums(exchange_.exec, job, views_, exchange_.owned, buffer);
     exchange_.wire.stats.kept += exchange_.owned.left.size();
     return message;
   }

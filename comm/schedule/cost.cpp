@@ -106,6 +106,15 @@ double Schedule::pass_bytes(const CostShape& shape) const {
   return kReducePass * static_cast<double>(shape.count) + inner->pass_bytes(between);
 }
 
+std::uint64_t bytes_to_each_other(const CostShape& shape) {
+  return one_to_each_other(shape) * compress::message_bytes(shape.count, shape.k, shape.codings);
+}
+
+double encode_and_add_pass(const CostShape& shape) {
+  return encode_pass(shape.count, shape.k, shape.parameters) +
+         add_pass(shape.count, shape.k, shape.ranks);
+}
+
 std::uint64_t one_to_each_other(const CostShape& shape) {
   return static_cast<std::uint64_t>(shape.ranks - 1);
 }

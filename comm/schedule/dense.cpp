@@ -36,10 +36,6 @@ std::span<float> contiguous(const Part& part) {
 /// A residual that changes nothing it is added to, not even -0.
 constexpr float kNothing = -0.0F;
 
-bool has_residual(const Piece& piece) {
-  return piece.state->dirty && !piece.residual().empty();
-}
-
 /// Fills `all` with the terms of the sum; unless `packed`, `all` is the elements themselves.
 /// Residuals stay until the sum is written.
 void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
@@ -54,7 +50,7 @@ void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   });
   kernels::together(exchange.exec, [&] {
     for (const Piece& piece : pieces) {
-      if (!has_residual(piece)) continue;
+      if (!piece.has_residual()) continue;
       kernels::feedback_add(exchange.exec, all.subspan(piece.base, piece.elements.size()),
                             piece.residual(), exchange.scaling.decay);
     }
@@ -147,7 +143,7 @@ void write(Exchange& exchange, const Exec& exec) {
   kernels::together(exec, [&] {
     for (const Piece& piece : exchange.part.pieces) {
       if (!in_place) kernels::copy(exec, piece.elements.floats(), sum_of(piece));
-      if (!learns && has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
+      if (!learns && piece.has_residual()) kernels::fill(exec, piece.residual(), kNothing);
     }
   });
   const kernels::RestKeeper keeper = keeper_of(exchange, kDense);
@@ -161,7 +157,7 @@ void write(Exchange& exchange, const Exec& exec) {
     return;
   }
   for (const Piece& piece : exchange.part.pieces) {
-    const bool waited = has_residual(piece);
+    const bool waited = piece.has_residual();
     if (waited) {
       // The caller will skip a sum that is not finite, so the residual stays for the next one.
       const auto look = [&](std::uint32_t* not_finite) {
@@ -171,13 +167,8 @@ void write(Exchange& exchange, const Exec& exec) {
       kernels::zero(exchange.exec, std::as_writable_bytes(piece.residual()));
       piece.state->dirty = false;
     }
-    if (!is_rounded(piece) || !(waited || exchange.course.undoable)) continue;
-    const auto look = [&](std::uint32_t* too_large) {
-      keep_rest(exchange.exec, {piece, keeper}, too_large);
-    };
-    if (kernels::answer(exchange.exec, look) == 0) continue;
-    piece.state->mark_dirty();
-    exchange.wire.stats.clipped = 1;
+    if (is_rounded(piece) && (waited || exchange.course.undoable))
+      keep_rest(exchange, {piece, keeper});
   }
 }
 

@@ -260,8 +260,7 @@ class Doubling {
     const compress::ReceivedMessage incoming{receipt_.buffer.first(receipt_.bytes),
                                              receipt_.expected, name_of(receipt_.peer)};
     MessageView view;
-    (void)compressor_.decode_all(exchange_.exec, {&incoming, 1}, {&view, 1},
-                                 exchange_.course.status);
+    (void)comm::decode(exchange_, {&incoming, 1}, {&view, 1});
     return view;
   }
 

@@ -57,35 +57,48 @@ void send(Exchange& exchange, std::span<const std::byte> message, int peer) {
   exchange.wire.world.send(message, peer);
 }
 
-namespace {
-
-compress::EncodeJob job_of(Exchange& exchange, Header::Kind kind) {
+compress::EncodeJob job_of(const Exchange& exchange, Header::Kind kind, std::uint32_t stage) {
   compress::EncodeJob job{.part = exchange.part,
                           .decay = exchange.scaling.decay,
                           .header = exchange.header,
                           .random = exchange.random,
                           .encode_seconds = &exchange.wire.stats.encode_seconds,
+                          .add_seconds = &exchange.wire.stats.add_seconds,
                           .status = exchange.course.status};
   job.header.kind = kind;
+  job.random.stage += stage;
   return job;
 }
+
+bool decode(const Exchange& exchange, std::span<const compress::ReceivedMessage> incoming,
+            std::span<compress::MessageView> views) {
+  const std::uint16_t flags =
+      exchange.compressor.decode_all(exchange.exec, incoming, views, exchange.course.status);
+  return (flags & Header::kPoison) != 0;
+}
+
+namespace {
 
 compress::EncodeResult result_of(const Exchange& exchange,
                                  std::span<std::span<std::byte>> messages) {
   compress::EncodeResult out{.messages = messages, .owned = exchange.owned};
   // A stream-ordered call that fails puts them back without a wait for the device.
   if (exchange.course.status != nullptr) {
-    out.decoded = exchange.exec.workspace->take<compress::MessageView>(messages.size());
+    out.left = compress::BytesAndViews{
+        exchange.exec.workspace->take<compress::MessageView>(messages.size())};
   }
   return out;
 }
 
+/// The Undo of a gradient that was encoded.
+struct UndoEncoded {
+  Messages messages;
+  Undo operator()(const compress::BytesAlone&) const { return Encoded{messages}; }
+  Undo operator()(const compress::BytesAndViews& left) const { return Decoded{left.views}; }
+};
+
 void keep_messages(Exchange& exchange, const compress::EncodeResult& out) {
-  if (out.decoded.empty()) {
-    exchange.undo = Encoded{out.messages};
-  } else {
-    exchange.undo = Decoded{out.decoded};
-  }
+  exchange.undo = std::visit(UndoEncoded{out.messages}, out.left);
   exchange.owned = out.owned;
 }
 

@@ -208,6 +208,14 @@ struct Slots {
 };
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes);
 
+/// The compressor's job for messages of `kind`. Random numbers begin at stage `stage` of the part.
+compress::EncodeJob job_of(const Exchange& exchange, compress::Header::Kind kind,
+                           std::uint32_t stage = 0);
+/// Decodes messages. Returns whether one is poisoned, which a stream-ordered call writes to its
+/// status instead.
+bool decode(const Exchange& exchange, std::span<const compress::ReceivedMessage> incoming,
+            std::span<compress::MessageView> views);
+
 /// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
 /// Encoded, in a stream-ordered call Decoded.
 void encode_gradient(Exchange& exchange, compress::Header::Kind kind,

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
@@ -13,24 +12,13 @@ namespace {
 using compress::Header;
 using kernels::Stopwatch;
 
-/// (P - 1) messages of k elements.
-std::uint64_t wire_bytes(const CostShape& shape) {
-  return one_to_each_other(shape) * compress::message_bytes(shape.count, shape.k, shape.codings);
-}
-
-double pass_bytes(const CostShape& shape) {
-  return encode_pass(shape.count, shape.k, shape.parameters) +
-         add_pass(shape.count, shape.k, shape.ranks);
-}
-
 /// Decodes all messages but the own one, which encode has decoded.
 void decode_others(Exchange& exchange, std::span<compress::ReceivedMessage> incoming,
                    std::size_t self_rank, std::span<compress::MessageView> views) {
   const auto self = static_cast<std::ptrdiff_t>(self_rank);
   std::copy(incoming.begin() + self + 1, incoming.end(), incoming.begin() + self);
   const auto others = exchange.exec.workspace->take<compress::MessageView>(views.size() - 1);
-  (void)exchange.compressor.decode_all(exchange.exec, incoming.first(others.size()), others,
-                                       exchange.course.status);
+  (void)decode(exchange, incoming.first(others.size()), others);
   std::copy_n(others.begin(), self_rank, views.begin());
   std::copy(others.begin() + self, others.end(), views.begin() + self + 1);
 }
@@ -79,8 +67,7 @@ Rounds run(Exchange& exchange) {
     views[self] = std::get<Decoded>(exchange.undo).messages.front();
     decode_others(exchange, incoming, self, views);
   } else {
-    const std::uint16_t flags = exchange.compressor.decode_all(exchange.exec, incoming, views);
-    exchange.result.poisoned |= (flags & Header::kPoison) != 0;
+    exchange.result.poisoned |= decode(exchange, incoming, views);
   }
   exchange.result.outcome = Terms{views};
   exchange.undo = Decoded{views.subspan(self, 1)};
@@ -93,9 +80,9 @@ constinit const Schedule kGather{
     .name = "gather",
     .summary = "all-gather of messages, added in rank order",
     .run = run,
-    .costs = {.wire_bytes = wire_bytes,
+    .costs = {.wire_bytes = bytes_to_each_other,
               .messages = one_to_each_other,
-              .pass_bytes = pass_bytes,
+              .pass_bytes = encode_and_add_pass,
               .outcome_bytes = outcome_bytes},
 };
 

@@ -215,9 +215,7 @@ void NodeShare::open_outcomes() {
                            expected(rail, sender), node_.rails.server(rail)};
     }
   }
-  const std::uint16_t flags = exchange_.compressor.decode_all(
-      exchange_.exec, incoming.first(count), decoded.first(count), exchange_.course.status);
-  exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
+  exchange_.result.poisoned |= decode(exchange_, incoming.first(count), decoded.first(count));
   auto next = decoded.begin();
   for (std::size_t rail = 0; rail < node_.shards.size(); ++rail) {
     if (node_.serves(rail)) continue;

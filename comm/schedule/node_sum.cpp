@@ -186,8 +186,7 @@ void NodeSum::open_headers() const {
     }
   }
   const auto views = workspace().take<MessageView>(most).first(count);
-  (void)exchange_.compressor.decode_all(exchange_.exec, incoming.first(count), views,
-                                        exchange_.course.status);
+  (void)decode(exchange_, incoming.first(count), views);
 }
 
 /// Adds the node's gradients of a shard, whose pieces then view the sum. This rank's residual is

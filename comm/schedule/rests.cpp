@@ -34,6 +34,13 @@ void keep_rest(const Exec& exec, const Stretch& stretch, std::uint32_t* too_larg
                             .too_large = too_large});
 }
 
+void keep_rest(const Exchange& exchange, const Stretch& stretch) {
+  const auto look = [&](std::uint32_t* too_large) { keep_rest(exchange.exec, stretch, too_large); };
+  if (kernels::answer(exchange.exec, look) == 0) return;
+  stretch.piece.state->mark_dirty();
+  exchange.wire.stats.clipped = 1;
+}
+
 void keep_rests(const Schedule& schedule, const Exchange& exchange, const Exec& exec,
                 bool reserve) {
   const std::span<const Piece> pieces = exchange.part.pieces;

@@ -1,12 +1,10 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/schedule/scatter.hpp"
-
 #include <algorithm>
 #include <utility>
 
-#include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/rests.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -34,10 +32,6 @@ std::span<float> elements_of(const Part& part) {
   return {part.pieces.front().elements.floats().data(), part.count};
 }
 
-bool has_residual(const Piece& piece) {
-  return piece.state->dirty && !piece.residual().empty();
-}
-
 /// The expectation of a gradient's message in an exchange.
 compress::Expected expect(const Exchange& exchange) {
   return exchange.compressor.expect(exchange.header, exchange.part.shapes.gradients.front());
@@ -45,13 +39,7 @@ compress::Expected expect(const Exchange& exchange) {
 
 /// Keeps what the elements of the own shard cannot hold of their sums: no other rank has these.
 void keep_rest_of(const Exchange& exchange, const Piece& piece) {
-  if (!is_rounded(piece)) return;
-  const auto look = [&](std::uint32_t* too_large) {
-    keep_rest(exchange.exec, {piece, {.by = exchange.scaling.averaged}}, too_large);
-  };
-  if (kernels::answer(exchange.exec, look) == 0) return;
-  piece.state->mark_dirty();
-  exchange.wire.stats.clipped = 1;
+  if (is_rounded(piece)) keep_rest(exchange, {piece, {.by = exchange.scaling.averaged}});
 }
 
 /// Error feedback on the own shard, and selection from all others: each becomes a message.
@@ -90,8 +78,7 @@ std::span<MessageView> decode(std::span<Exchange> shards, std::size_t self,
     messages[count++] = {std::get<Encoded>(sent.undo).messages.front(), expect(sent),
                          static_cast<int>(self)};
   }
-  const std::uint16_t flags = own.compressor.decode_all(own.exec, messages, views);
-  own.result.poisoned = (flags & Header::kPoison) != 0;
+  own.result.poisoned = comm::decode(own, messages, views);
   const auto decoded = views.subspan(ranks - 1);
   for (std::size_t shard = 0, next = 0; shard < ranks; ++shard) {
     if (shard != self) shards[shard].undo = Decoded{decoded.subspan(next++, 1)};
@@ -124,11 +111,11 @@ void add(Exchange& own, std::span<const MessageView> views, std::span<float> acc
   own.result.poisoned = kernels::answer(own.exec, look) != 0;
 }
 
-/// The first round of `balanced` with contiguous owners: each rank sends every other rank d what it
-/// keeps of shard d, and adds what came for its own shard in rank order. All of its own acc goes
-/// into that sum: position i is ((0 + m[0][i]) + m[1][i]) + ..., where m[self] is acc. Leaves the
-/// WholeSum of the own shard. Its result is poisoned if anything that this rank has seen is not
-/// finite: gradients, messages or sum.
+/// The first round of `balanced` with contiguous owners, of shards of one size: each rank sends
+/// every other rank d what it keeps of shard d, and adds what came for its own shard in rank order.
+/// All of its own acc goes into that sum: position i is ((0 + m[0][i]) + m[1][i]) + ..., where
+/// m[self] is acc. Leaves the WholeSum of the own shard. Its result is poisoned if anything that
+/// this rank has seen is not finite: gradients, messages or sum.
 Rounds run(std::span<Exchange> shards) {
   const auto self = static_cast<std::size_t>(shards.front().wire.rank);
   Exchange& own = shards[self];
@@ -165,28 +152,20 @@ void write(Exchange& exchange, const Exec& exec) {
   }
 }
 
-/// (P - 1) messages, each of one rank's share.
-std::uint64_t wire_bytes(const CostShape& shape) {
-  return one_to_each_other(shape) * compress::message_bytes(shape.count, shape.k, shape.codings);
-}
-
-double pass_bytes(const CostShape& shape) {
-  return encode_pass(shape.count, shape.k, shape.parameters) +
-         add_pass(shape.count, shape.k, shape.ranks);
-}
-
 /// (P - 1) / P * 4 bytes per element.
 std::uint64_t dense_wire_bytes(const CostShape& shape) {
   return (shape.count - shape.count / static_cast<std::uint64_t>(shape.ranks)) * sizeof(float);
 }
 
+/// The sum is left in the ring_chunk of this rank, and other elements hold anything. The first
+/// dense call also sends what compressed calls have left in the residual.
 Rounds run_dense(Exchange& exchange) {
   const std::span<float> all = elements_of(exchange.part);
   exchange.undo = Overwritten{};
   {
     const Stopwatch watch(exchange.wire.stats.select_seconds);
     for (const Piece& piece : exchange.part.pieces) {
-      if (!has_residual(piece)) continue;
+      if (!piece.has_residual()) continue;
       kernels::feedback_add(exchange.exec, piece.elements.floats(), piece.residual(),
                             exchange.scaling.decay);
     }
@@ -214,7 +193,7 @@ void write_dense(Exchange& exchange, const Exec& exec) {
                        .subspan(shard * static_cast<std::uint64_t>(exchange.wire.rank), shard);
   if (exchange.scaling.factor != 1) kernels::scale(exec, own, exchange.scaling.factor);
   for (const Piece& piece : exchange.part.pieces) {
-    if (!has_residual(piece)) continue;
+    if (!piece.has_residual()) continue;
     kernels::zero(exec, std::as_writable_bytes(piece.residual()));
     piece.state->dirty = false;
     if (piece.elements.data() >= own.data() && piece.elements.data() < own.data() + own.size()) {
@@ -229,7 +208,9 @@ constinit const Schedule kScatter{
     .name = "scatter",
     .summary = "each rank sends every owner what it keeps of the owner's shard",
     .run = run,
-    .costs = {.wire_bytes = wire_bytes, .messages = one_to_each_other, .pass_bytes = pass_bytes},
+    .costs = {.wire_bytes = bytes_to_each_other,
+              .messages = one_to_each_other,
+              .pass_bytes = encode_and_add_pass},
     .write = write,
 };
 
@@ -239,7 +220,7 @@ constinit const Schedule kDenseScatter{
     .run = run_dense,
     .costs = {.wire_bytes = dense_wire_bytes,
               .messages = one_to_each_other,
-              .pass_bytes = pass_bytes},
+              .pass_bytes = encode_and_add_pass},
     .write = write_dense,
 };
 

@@ -121,6 +121,10 @@ inline bool goes_alone(const Schedule& schedule, const Exchange& exchange, int r
 
 extern const Schedule kDense, kGather, kDoubling, kBalanced, kShared;
 extern const Schedule kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced, kTwoLevelShared;
+/// Schedules of reduce-scatters. The table leaves them out, since ranks end with different sums.
+/// Before ranks write the sums of kScatter they must exchange whether all messages were finite,
+/// since each rank has seen others.
+extern const Schedule kScatter, kDenseScatter;
 
 std::span<const Schedule* const> schedules();
 
@@ -135,6 +139,10 @@ std::string schedule_word(std::string_view text);
 /// of that name. Throws like find_schedule.
 std::vector<const Schedule*> find_schedules(std::string_view name);
 
+/// The bytes of (P - 1) messages of k elements.
+std::uint64_t bytes_to_each_other(const CostShape& shape);
+/// Bytes that passes move where each rank encodes its gradient and adds P messages.
+double encode_and_add_pass(const CostShape& shape);
 /// P - 1, and 2 (P - 1).
 std::uint64_t one_to_each_other(const CostShape& shape);
 std::uint64_t two_to_each_other(const CostShape& shape);

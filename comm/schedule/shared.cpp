@@ -53,7 +53,8 @@ class Shared {
     {
       const Stopwatch watch(&exchange_.wire.stats.select_seconds,
                             &exchange_.wire.stats.encode_seconds);
-      compressor_.select(exchange_.exec, job_of(Header::Kind::support, 0), messages_[self_]);
+      compressor_.select(exchange_.exec, job_of(exchange_, Header::Kind::support),
+                         messages_[self_]);
       exchange_.undo = Accumulated{};
     }
     enqueue_all_gather(exchange_, messages_, received_);
@@ -80,8 +81,8 @@ class Shared {
     const auto terms = workspace().take<MessageView>(ranks_);
     {
       const Stopwatch watch(exchange_.wire.stats.add_seconds);
-      const std::uint16_t flags = open_values(Header::Kind::contribution, terms);
-      if ((flags & Header::kPoison) != 0) exchange_.header.flags |= Header::kPoison;
+      const bool poisoned = open_values(Header::Kind::contribution, terms);
+      if (poisoned) exchange_.header.flags |= Header::kPoison;
       terms[self_] = view_of(taken_[own].value);
     }
     const auto sums = take_floats(most_k_).first(k);
@@ -89,7 +90,8 @@ class Shared {
     if (!codings().exact()) {
       message = take_buffer(exchange_, most_values_bytes()).first(values_bytes(own));
     }
-    compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
+    compressor_.add(exchange_.exec, job_of(exchange_, Header::Kind::sum, part_.partition.owners()),
+                    terms,
                     {.sum = sums, .message = codings().exact() ? std::span<std::byte>() : message});
     if (!codings().exact()) {  // what the coding misses is for the residual, at the end
       exchange_.owned.left = {.index = supports_[own].term.index, .value = sums};
@@ -105,8 +107,7 @@ class Shared {
   void finish() {
     const Stopwatch watch(exchange_.wire.stats.add_seconds);
     const auto values = workspace().take<MessageView>(ranks_);
-    const std::uint16_t flags = open_values(Header::Kind::sum, values);
-    exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
+    exchange_.result.poisoned |= open_values(Header::Kind::sum, values);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       supports_[owner] = compress::join_values(supports_[owner], values[rank_of(owner)]);
       exchange_.wire.stats.kept += part_.owner_k[owner];
@@ -132,20 +133,6 @@ class Shared {
                                                    part_.owner_k.begin()));
   }
 
-  /// `stage`, for random numbers, counts from the part's first.
-  compress::EncodeJob job_of(Header::Kind kind, std::uint32_t stage) const {
-    compress::EncodeJob job{.part = part_,
-                            .decay = exchange_.scaling.decay,
-                            .header = exchange_.header,
-                            .random = exchange_.random,
-                            .encode_seconds = &exchange_.wire.stats.encode_seconds,
-                            .add_seconds = &exchange_.wire.stats.add_seconds,
-                            .status = exchange_.course.status};
-    job.header.kind = kind;
-    job.random.stage += stage;
-    return job;
-  }
-
   std::span<float> take_floats(std::uint64_t count) const {
     return as_floats(take_buffer(exchange_, count * sizeof(float)));
   }
@@ -163,9 +150,7 @@ class Shared {
                          {expected, part_.shapes.supports[owner]},
                          exchange_.wire.name_of(rank)};
     }
-    const std::uint16_t flags =
-        compressor_.decode_all(exchange_.exec, incoming, supports_, exchange_.course.status);
-    exchange_.result.poisoned |= (flags & Header::kPoison) != 0;
+    exchange_.result.poisoned |= decode(exchange_, incoming, supports_);
   }
 
   /// Takes this rank's values at all supports, and makes messages of them.
@@ -186,7 +171,7 @@ class Shared {
       if (rank_of(owner) == self_) continue;  // its terms are not coded
       coded[others++] = {.taken = taken[owner], .missed = missed, .message = message};
     }
-    const compress::EncodeJob job = job_of(Header::Kind::contribution, 0);
+    const compress::EncodeJob job = job_of(exchange_, Header::Kind::contribution);
     compressor_.take(exchange_.exec, job, exchange_.owned, taken);
     taken_ = taken;
     exchange_.undo = Accumulated{taken};  // only now: a failed call puts back what has been taken
@@ -210,8 +195,8 @@ class Shared {
   }
 
   /// Decodes the values that all ranks sent: contributions at this rank's support (none from
-  /// itself), or sums at their own supports. Returns the flags of all.
-  std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
+  /// itself), or sums at their own supports. Returns whether one is poisoned.
+  bool open_values(Header::Kind kind, std::span<MessageView> views) const {
     const auto [incoming, decoded, senders] =
         workspace().take<ReceivedMessage, MessageView, std::size_t>(ranks_);
     const bool of_sums = kind == Header::Kind::sum;
@@ -236,10 +221,9 @@ class Shared {
       }
       views[rank] = view_of(as_floats(bytes));
     }
-    const std::uint16_t flags = compressor_.decode_all(
-        exchange_.exec, incoming.first(count), decoded.first(count), exchange_.course.status);
+    const bool poisoned = decode(exchange_, incoming.first(count), decoded.first(count));
     for (std::size_t i = 0; i < count; ++i) views[senders[i]] = decoded[i];
-    return flags;
+    return poisoned;
   }
 
   Exchange& exchange_;

@@ -11,6 +11,7 @@
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure.hpp"
+#include "comm/transport/gather_values.hpp"
 #include "comm/transport/occupancy.hpp"
 #include "comm/transport/ring.hpp"
 #include "comm/transport/subset.hpp"
@@ -136,12 +137,8 @@ std::unique_ptr<Transport> Transport::duplicate(Deadline) {
 }
 
 Topology discover(Transport& transport, Deadline deadline) {
-  const int mine = transport.node();
   const comm::Quiet quiet(transport);
-  std::vector<int> node_of_rank(static_cast<std::size_t>(transport.size()));
-  transport.all_gather(Exec{}, std::as_bytes(std::span(&mine, 1)),
-                       std::as_writable_bytes(std::span(node_of_rank)), deadline);
-  return Topology::from_nodes(node_of_rank);
+  return Topology::from_nodes(comm::gather_values(transport, transport.node(), deadline));
 }
 
 }  // namespace winnow

@@ -13,6 +13,7 @@
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/bridge/enqueued.hpp"
 #include "comm/transport/bridge/staged.hpp"
+#include "comm/transport/gather_values.hpp"
 #include "comm/transport/occupancy.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/ticket_queue.hpp"
@@ -229,9 +230,7 @@ std::vector<RankInfo> exchange_info(Transport& world, const Transport& node, Dea
                       .rank = node.rank(),
                       .size = node.size(),
                       .sizes_travel = node.sizes_travel() ? 1 : 0};
-  std::vector<RankInfo> infos(static_cast<std::size_t>(world.size()));
-  world.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(infos)),
-                   deadline);
+  std::vector<RankInfo> infos = comm::gather_values(world, mine, deadline);
   for (std::size_t rank = 0; rank < infos.size(); ++rank) {
     const auto same = [&](const RankInfo& other) { return other.node == infos[rank].node; };
     const auto here = infos.begin() + static_cast<std::ptrdiff_t>(rank);

@@ -14,9 +14,9 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/abort_on_error.hpp"
-#include "comm/transport/await_all.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
+#include "comm/transport/gather_values.hpp"
 #include "comm/transport/local/group_order.hpp"
 #include "comm/transport/message_transport.hpp"
 #include "comm/transport/occupancy.hpp"
@@ -366,7 +366,7 @@ std::unique_ptr<Transport> LocalTransport::duplicate(Deadline deadline) {
   const comm::Quiet quiet(*this);
   return comm::abort_on_error(*this, [&] {
     auto made = std::make_unique<LocalTransport>(group_->join_duplicate(), rank_);
-    comm::await_all(*this, deadline);
+    (void)comm::gather_values(*this, std::byte{}, deadline);
     return made;
   });
 }

@@ -12,9 +12,9 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/abort_on_error.hpp"
-#include "comm/transport/await_all.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
+#include "comm/transport/gather_values.hpp"
 #include "comm/transport/message_transport.hpp"
 #include "comm/transport/mpi/calls.hpp"
 #include "comm/transport/mpi/lanes.hpp"
@@ -225,7 +225,7 @@ void MpiTransport::abort(std::string_view reason, FailureKind kind) noexcept {
 std::unique_ptr<Transport> MpiTransport::duplicate(Deadline deadline) {
   failure_.expect_usable();
   const comm::Quiet quiet(*this);
-  comm::await_all(*this, deadline);
+  (void)comm::gather_values(*this, std::byte{}, deadline);
   const MpiMemory memory = takes_device_memory_ ? MpiMemory::automatic : MpiMemory::host;
   return comm::abort_on_error(*this,
                               [&] { return mpi_transport(comm_, chunk_bytes_, memory, deadline); });

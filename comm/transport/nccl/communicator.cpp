@@ -17,6 +17,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/transport/gather_values.hpp"
 #include "comm/transport/nccl/id_file.hpp"
 #include "comm/transport/nccl/registration.hpp"
 #include "comm/transport/poll.hpp"
@@ -116,10 +117,9 @@ struct Word {
 std::vector<Word> agree(Transport& other, const NcclInvitation& invitation,
                         const std::exception_ptr& error, Deadline deadline) {
   const Word mine{.good = error == nullptr ? 1U : 0U, .invitation = invitation};
-  std::vector<Word> all(static_cast<std::size_t>(other.size()));
+  std::vector<Word> all;
   try {
-    other.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                     deadline);
+    all = gather_values(other, mine, deadline);
   } catch (const std::exception&) {
     if (error == nullptr) throw;
   }

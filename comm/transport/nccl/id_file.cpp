@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/nccl/id_file.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,12 +9,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <utility>
 #include <vector>
 #include <winnow/error.hpp>
 
 #include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
+#include "comm/transport/socket.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -34,43 +36,13 @@ struct Prefix {
 };
 static_assert(sizeof(Prefix) == 24);
 
-/// Owns a file descriptor, or none.
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  bool is_open() const { return descriptor_ >= 0; }
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-bool write_all(const File& file, std::span<const std::byte> bytes) {
+bool write_all(const Socket& file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ::ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) return false;
     if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   return true;
-}
-
-/// At most kMostBytes, the prefix and one more, to detect a longer file.
-std::vector<std::byte> read_all(const File& file) {
-  std::vector<std::byte> bytes(sizeof(Prefix) + kMostBytes + 1);
-  std::size_t filled = 0;
-  for (;;) {
-    const ::ssize_t got = ::read(file.get(), bytes.data() + filled, bytes.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    filled += static_cast<std::size_t>(got);
-  }
-  bytes.resize(filled);
-  return bytes;
 }
 
 }  // namespace
@@ -86,12 +58,14 @@ IdFile::IdFile(std::string path, std::uint64_t job) : path_(std::move(path)), jo
 
 /// Empty if there is no such file: `problem` then says what is there.
 std::optional<IdFile::Content> IdFile::load(std::string& problem) const {
-  const File file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) {
+  std::ifstream file(path_, std::ios::binary);
+  if (!file) {
     problem = path_ + ": " + std::strerror(errno);
     return {};
   }
-  const std::vector<std::byte> all = read_all(file);
+  std::vector<char> all(sizeof(Prefix) + kMostBytes + 1);  // one more detects a longer file
+  file.read(all.data(), std::ssize(all));
+  all.resize(static_cast<std::size_t>(file.gcount()));
   Content content;
   if (all.size() >= sizeof(Prefix)) std::memcpy(&content.prefix, all.data(), sizeof(Prefix));
   if (all.size() < sizeof(Prefix) || content.prefix.magic != kMagic ||
@@ -99,7 +73,8 @@ std::optional<IdFile::Content> IdFile::load(std::string& problem) const {
     problem = path_ + " is no file that ranks meet at";
     return {};
   }
-  content.bytes.assign(all.begin() + sizeof(Prefix), all.end());
+  std::ranges::copy(std::as_bytes(std::span(all).subspan(sizeof(Prefix))),
+                    std::back_inserter(content.bytes));
   return content;
 }
 
@@ -111,7 +86,7 @@ void IdFile::store(std::uint32_t kind, std::span<const std::byte> bytes) const {
     fail_usage("the ranks of a job cannot meet at " + path_ + ": " + what + ": " + why);
   };
   const Prefix prefix{.job = job_, .kind = kind, .bytes = static_cast<std::uint32_t>(bytes.size())};
-  const File file(::mkstemp(name.data()));
+  const Socket file(::mkstemp(name.data()));
   if (!file.is_open()) fail("mkstemp");
   if (!write_all(file, std::as_bytes(std::span(&prefix, 1))) || !write_all(file, bytes)) {
     fail("write");

@@ -96,6 +96,14 @@ class NcclTransport final : public Transport {
   static void expect_stream(const Exec& exec);
   void expect_on_device(std::span<const std::byte> memory) const;
   [[noreturn]] void fail(const comm::Failure& why, int code);
+  /// Returns whether all groups have ended before the deadline.
+  bool await_idle(Deadline deadline) {
+    const auto all_done = [this] {
+      groups_.move_on();
+      return groups_.empty();
+    };
+    return comm::spin_until(all_done, deadline);
+  }
   std::unique_ptr<NcclCommunicator> split(int color, int key, Deadline deadline);
   template <class Done>
   bool look(Ticket ticket, Deadline deadline, const Done& done);
@@ -259,12 +267,7 @@ void NcclTransport::abort(std::string_view reason, FailureKind kind) noexcept {
 // NCCL splits only a communicator with nothing under way.
 std::unique_ptr<NcclCommunicator> NcclTransport::split(int color, int key, Deadline deadline) {
   return guarded([&] {
-    const auto all_done = [this] {
-      groups_.move_on();
-      return groups_.empty();
-    };
-    if (!comm::spin_until(all_done, deadline))
-      comm::fail_at_deadline("before the communicator could be split");
+    if (!await_idle(deadline)) comm::fail_at_deadline("before the communicator could be split");
     const DeviceScope scope(device_);
     return communicator_->split(color, key, deadline);
   });
@@ -281,14 +284,10 @@ MemoryRegistrar NcclTransport::registrar() {
 /// NCCL may access the memory until its messages have ended. A communicator that has been aborted
 /// keeps no registration.
 void NcclTransport::drop(const comm::NcclMemory& memory) noexcept {
-  const auto all_done = [this] {
-    groups_.move_on();
-    return groups_.empty();
-  };
   try {
     if (communicator_->failure().failed()) return;
     guarded([&] {
-      if (!comm::spin_until(all_done, Deadline::after(kDrop))) {
+      if (!await_idle(Deadline::after(kDrop))) {
         throw CommError("messages did not end before memory that they may use");
       }
       groups_.drop(memory);

@@ -11,6 +11,7 @@
 
 #include "comm/transport/crypto.hpp"
 #include "comm/transport/printable.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -33,14 +34,6 @@ class Fnv {
 void append_hex(std::string& text, std::uint64_t value, int digits) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   while (digits-- > 0) text += kDigits[(value >> (4 * digits)) & 15];
-}
-
-/// Cuts off and returns what stands before the next `separator`, or all.
-std::string_view cut(std::string_view& text, char separator) {
-  const auto end = text.find(separator);
-  const std::string_view part = text.substr(0, end);
-  text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-  return part;
 }
 
 /// Whether all of `text` is a number in hexadecimal digits.

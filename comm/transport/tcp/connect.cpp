@@ -12,6 +12,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/failure.hpp"
+#include "comm/transport/gather_values.hpp"
 #include "comm/transport/tcp/mesh.hpp"
 #include "comm/transport/tcp/secure.hpp"
 #include "comm/transport/tcp/share.hpp"
@@ -82,10 +83,8 @@ std::unique_ptr<Transport> tcp_transport_at(TcpPorts ports, int rank,
     kept.tls = ports.tls;
     return tcp_transport_over(rank, nodes_of(addresses), std::move(links), std::move(bell), kept);
   } catch (const Error& error) {  // of this rank alone, perhaps: others have no other way to know
-    const Failure why = failure_of(error);
     for (TcpLink& link : links)
-      if (link.control.is_open())
-        (void)link.control.send(NoteKind::abort, note_of(why.text, why.kind));
+      if (link.control.is_open()) (void)link.control.send(NoteKind::abort, note_of(error));
     throw;
   }
 }
@@ -94,10 +93,7 @@ std::unique_ptr<Transport> tcp_transport_of(Transport& other, const TcpSettings&
                                             Deadline deadline) {
   TcpPorts ports = open_ports(settings);
   std::string mine = ports.address.text();
-  const std::uint64_t length = mine.size();
-  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(other.size()));
-  other.all_gather({}, std::as_bytes(std::span(&length, 1)),
-                   std::as_writable_bytes(std::span(lengths)), deadline);
+  const auto lengths = gather_values(other, std::uint64_t{mine.size()}, deadline);
   const std::uint64_t longest = std::ranges::max(lengths);
   mine.resize(longest);
   std::string all(longest * lengths.size(), ' ');

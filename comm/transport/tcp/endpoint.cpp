@@ -19,6 +19,8 @@
 #include <memory>
 #include <winnow/error.hpp>
 
+#include "topology/words.hpp"
+
 namespace winnow::comm {
 namespace {
 
@@ -34,11 +36,8 @@ socklen_t bytes_of_address(sa_family_t family) {
 
 /// Whether `name` is one of the comma-separated `names`.
 bool is_named(std::string_view names, std::string_view name) {
-  while (!names.empty()) {
-    const auto comma = names.find(',');
-    if (names.substr(0, comma) == name) return true;
-    names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
-  }
+  while (!names.empty())
+    if (cut(names, ',') == name) return true;
   return false;
 }
 

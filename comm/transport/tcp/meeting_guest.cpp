@@ -9,9 +9,9 @@
 
 #include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
-#include "comm/transport/tcp/lines.hpp"
 #include "comm/transport/tcp/meeting_host.hpp"
 #include "comm/transport/tcp/rank_failure.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -55,7 +55,7 @@ std::vector<std::string> MeetingGuest::collect(Deadline deadline) {
                      std::to_string(ports_.front()) + (ports_.size() == 1 ? "" : " and the next") +
                      ": " + (sent_away_.empty() ? problem_ : sent_away_));
   std::vector<std::string> addresses;
-  for (std::string_view text = list_; !text.empty();) addresses.push_back(cut_line(text));
+  for (std::string_view text = list_; !text.empty();) addresses.emplace_back(cut(text, '\n'));
   return addresses;
 }
 

@@ -13,7 +13,7 @@
 #include "comm/transport/failure.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/tcp/address.hpp"
-#include "comm/transport/tcp/lines.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -98,8 +98,7 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
       fail_at_deadline("while it waited at port " + std::to_string(port_) + " for " + missing() +
                        strangers());
   } catch (const Error& error) {
-    const Failure why = failure_of(error);
-    end(NoteKind::refusal, note_of(why.text, why.kind), Deadline::after(kRefusalPatience));
+    end(NoteKind::refusal, note_of(error), Deadline::after(kRefusalPatience));
     throw;
   }
   if (failure_) {
@@ -206,10 +205,10 @@ int MeetingHost::rank_of(std::string_view word) const {
 /// Parses a join note into the rank and its line, which is an address or a failure. Returns why the
 /// rank cannot join, a failure of kind `usage`, or nothing; only that rank receives the reason.
 std::string MeetingHost::refusal_of(std::string_view join, int& rank, std::string& line) {
-  const std::string word = cut_line(join);
+  const std::string word(cut(join, '\n'));
   rank = rank_of(word);
   if (rank == 0) return "a rank must be from 1 to " + std::to_string(guests_.size() - 1);
-  line = cut_line(join);
+  line = cut(join, '\n');
   try {
     if (!RankFailure::parse(line)) (void)TcpAddress::parse(line);
   } catch (const UsageError& wrong) {
@@ -262,7 +261,7 @@ void MeetingHost::end(NoteKind kind, std::string_view text, Deadline patience) n
         const NoteReader::Outcome outcome = read(visitor);
         if (outcome != NoteReader::Outcome::complete) return outcome == NoteReader::Outcome::ended;
         std::string_view join = visitor.channel.text();
-        const int rank = rank_of(cut_line(join));
+        const int rank = rank_of(cut(join, '\n'));
         if (visitor.channel.send(kind, text)) know[static_cast<std::size_t>(rank)] = true;
         return true;
       });

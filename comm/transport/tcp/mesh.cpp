@@ -356,8 +356,7 @@ std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank, std::span<const std
     mesh.read(addresses);
     return mesh.run(deadline);
   } catch (const Error& error) {
-    const Failure why = failure_of(error);
-    mesh.notify_all(note_of(why.text, why.kind));
+    mesh.notify_all(note_of(error));
     throw;
   }
 }

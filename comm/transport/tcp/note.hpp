@@ -32,6 +32,12 @@ enum class NoteKind : std::uint32_t {
 
 /// Encodes a failure for a note: one byte for its kind, then its text.
 std::string note_of(std::string_view why, FailureKind kind) noexcept;
+inline std::string note_of(const Failure& why) noexcept {
+  return note_of(why.text, why.kind);
+}
+inline std::string note_of(const std::exception& error) noexcept {
+  return note_of(failure_of(error));
+}
 /// Decodes note_of. Trusts no byte.
 Failure failure_in(std::string_view note);
 

@@ -158,8 +158,7 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
   try {
     open(links);
   } catch (const Error& error) {
-    const Failure why = failure_of(error);
-    notices_.send(NoteKind::abort, note_of(why.text, why.kind));
+    notices_.send(NoteKind::abort, note_of(error));
     throw;
   }
 }
@@ -363,7 +362,7 @@ void TcpTransport::expect_usable() {
 
 void TcpTransport::fail(const Failure& why) {
   failure_.keep(of_rank(rank_, why));
-  notices_.send(NoteKind::abort, note_of(why.text, why.kind));
+  notices_.send(NoteKind::abort, note_of(why));
   failure_.fail();
 }
 

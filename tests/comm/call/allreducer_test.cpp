@@ -10,21 +10,11 @@
 #include <string>
 
 #include "tests/harness/ranks.hpp"
+#include "tests/harness/usage_error.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {
 namespace {
-
-/// The text of the UsageError that `call` throws, or "" if it throws none.
-template <class Call>
-std::string usage_error(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
-}
 
 /// Distinct small integers: sums over ranks are exact in any order.
 std::vector<float> counting(std::uint64_t count, int rank) {

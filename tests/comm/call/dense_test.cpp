@@ -16,6 +16,7 @@
 #include "kernels/half.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/recorded_writes.hpp"
+#include "tests/harness/usage_error.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {
@@ -330,16 +331,6 @@ TEST(DenseOnly, CallsInFlightHaveTheirOwnOperation) {
       expect_reduced(c, ReduceOp::sum, size);
     });
   }
-}
-
-template <class Call>
-std::string usage_error(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 TEST(DenseOnly, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {

@@ -15,6 +15,7 @@
 #include "tests/harness/nodes_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/ranks_world.hpp"
+#include "tests/harness/usage_error.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -96,17 +97,6 @@ TEST(TwoReducers, OneGoesOnWhenTheOtherIsAborted) {
   });
 }
 
-/// What `make` says that it refuses.
-template <class Make>
-std::string refusal_of(const Make& make) {
-  try {
-    make();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
-
 // Collectives of a transport and the calls of its reducer come one after another, as on every rank,
 // though the calls were only begun: the thread that runs them, and this one, move no messages at
 // once.
@@ -136,7 +126,7 @@ TEST(TwoReducers, ADuplicateIsMadeBesideCallsInFlight) {
       std::string text;
       Work work = reducer.all_reduce_async(gradient, 100);
       work.on_complete([&](const std::exception_ptr&) {
-        text = refusal_of([&] { (void)transport->duplicate(soon()); });
+        text = usage_error([&] { (void)transport->duplicate(soon()); });
       });
       reducer.synchronize();
       EXPECT_NE(text.find("callback"), std::string::npos) << text;
@@ -147,7 +137,7 @@ TEST(TwoReducers, ADuplicateIsMadeBesideCallsInFlight) {
 
 template <class Make>
 void expect_a_duplicate_is_named(const Make& make) {
-  const std::string text = refusal_of(make);
+  const std::string text = usage_error(make);
   EXPECT_NE(text.find("Transport::duplicate"), std::string::npos) << text;
 }
 

@@ -13,6 +13,7 @@
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"
 #include "tests/harness/thread_allocations.hpp"
+#include "tests/harness/usage_error.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {
@@ -23,17 +24,6 @@ std::vector<float> rising(std::size_t count, float first) {
   std::vector<float> values(count);
   std::iota(values.begin(), values.end(), first);
   return values;
-}
-
-/// The text of the UsageError that `call` throws, or "" if it throws none.
-template <class Call>
-std::string usage_error(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 // Of 1 to 1000 the ten largest travel, so that 1 to 990 wait; then 981 to 990 travel.

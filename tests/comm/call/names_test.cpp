@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,21 +15,12 @@
 #include "comm/plan/differences.hpp"
 #include "comm/state/saved_state.hpp"
 #include "tests/harness/ranks.hpp"
+#include "tests/harness/usage_error.hpp"
 
 namespace winnow::tests {
 namespace {
 
 using testing::HasSubstr;
-
-/// The text of the UsageError that `call` throws, or "" if it throws none.
-std::string usage_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
-}
 
 const Options kOptions{
     .compressor = "topk:0.01", .schedule = "gather", .min_bytes = 0, .deadline = 60};

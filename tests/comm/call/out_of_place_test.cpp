@@ -10,6 +10,7 @@
 
 #include "kernels/half.hpp"
 #include "tests/harness/ranks.hpp"
+#include "tests/harness/usage_error.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {
@@ -165,16 +166,6 @@ TEST(OutOfPlaceCall, TakesWhatIsConst) {
       EXPECT_EQ(ranks_out, std::vector<std::int64_t>(3, transport->size() - 1));
     });
   }
-}
-
-template <class Call>
-std::string usage_error(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 TEST(OutOfPlaceUsage, AWrongInputIsAnErrorOnEveryRank) {

@@ -5,11 +5,11 @@
 
 #include <cstring>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"
+#include "tests/harness/usage_error.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {
@@ -151,18 +151,12 @@ TEST(StepUsage, WhatCannotBe) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(transport, options_of("topk:0.02", "gather"));
-      const auto error = [](const auto& body) -> std::string {
-        try {
-          body();
-        } catch (const UsageError& refusal) {
-          return refusal.what();
-        }
-        return "";
-      };
-      EXPECT_EQ(error([&] { reducer.discard_step(); }), "discard_step comes after begin_step");
-      EXPECT_EQ(error([&] { reducer.discard_step({}); }), "discard_step comes after begin_step");
+      EXPECT_EQ(usage_error([&] { reducer.discard_step(); }),
+                "discard_step comes after begin_step");
+      EXPECT_EQ(usage_error([&] { reducer.discard_step({}); }),
+                "discard_step comes after begin_step");
       for (const float wrong : {0.0F, -1.0F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
-        EXPECT_TRUE(error([&] {
+        EXPECT_TRUE(usage_error([&] {
                       reducer.scale_residuals(wrong);
                     }).starts_with("residuals are scaled by a number above 0"));
       }
