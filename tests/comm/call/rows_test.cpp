@@ -16,6 +16,7 @@
 
 #include "kernels/half.hpp"
 #include "tests/harness/ranks.hpp"
+#include "tests/harness/usage_error.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -298,16 +299,6 @@ TEST(Rows, PoisonOfALossyCodingPasses) {
     EXPECT_TRUE(std::ranges::all_of(next.values.as<float>(),
                                     [](float value) { return std::isfinite(value); }));
   });
-}
-
-template <class Call>
-std::string usage_error(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
 }
 
 TEST(Rows, WrongRowsAreAUsageErrorOnEveryRankAndTheNextCallGoesOn) {
