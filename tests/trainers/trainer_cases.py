@@ -1,0 +1,69 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""usage: torchrun --nproc_per_node=2 trainer_cases.py CASE...
+
+The examples of examples/pytorch over the backend winnow, with trainers as the package index has them.
+Each rank exits with 0 if and only if the group has compressed, replicas are equal, and the loss has fallen.
+"""
+import os
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+
+HERE = pathlib.Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parents[2] / "examples/pytorch"), str(HERE.parents[1] / "python")]
+
+from torch_harness import expect, expect_equal_replicas, say
+from transformer import TEXT, Transformer, loss_of, sample
+
+STEPS = 30
+os.environ.setdefault("WINNOW_SCHEDULE", "gather")  # auto measures times
+
+
+def held_out_loss(model):
+    text = torch.tensor(list(TEXT.read_bytes()))
+    with torch.no_grad():
+        return loss_of(model, sample(text, torch.Generator().manual_seed(2), 128)).item()
+
+
+def expect_trained(model, group):
+    """By sums of which some were compressed."""
+    totals = group.state.reducer.totals()
+    say(f"{totals['calls']} compressed sums of {totals['dense_wire_bytes']} bytes took {totals['wire_bytes']}")
+    expect(totals["calls"] >= STEPS - 4, f"{totals['calls']} compressed sums in {STEPS} steps")
+    expect(0 < 10 * totals["wire_bytes"] < totals["dense_wire_bytes"], "bytes are saved")
+    expect_equal_replicas(model)
+    torch.manual_seed(0)
+    before, after = held_out_loss(Transformer(width=64, layers=1)), held_out_loss(model)
+    say(f"held-out loss {before:.3f} -> {after:.3f}")
+    expect(after < before - 1, f"the loss falls: {before} -> {after}")
+
+
+def case_accelerate():
+    from with_accelerate import train
+    expect_trained(train(STEPS, over_backend=True), dist.group.WORLD)
+
+
+def case_lightning():
+    from with_lightning import train
+    expect_trained(train(STEPS, over_backend=True), dist.group.WORLD)
+
+
+def case_transformers():
+    from with_transformers import train
+    expect_trained(train(STEPS, over_backend=True), dist.group.WORLD)
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    for name in sys.argv[1:]:
+        globals()[f"case_{name}"]()
+        say("ok", name)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
