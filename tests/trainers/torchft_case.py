@@ -93,10 +93,12 @@ def expect_status(ends, status, meanwhile=None):
 
 def main():
     from torchft.coordination import LighthouseServer
-    lighthouse = LighthouseServer(bind="[::]:0", min_replicas=1, join_timeout_ms=1000, heartbeat_timeout_ms=5000)
+    lighthouse = LighthouseServer(bind="[::]:0", min_replicas=1, join_timeout_ms=1000,
+                                  heartbeat_timeout_ms=5000)
 
     def start(number, *options):
-        environment = {**os.environ, "TORCHFT_LIGHTHOUSE": lighthouse.address(), "REPLICA_GROUP_ID": str(number)}
+        environment = {**os.environ, "TORCHFT_LIGHTHOUSE": lighthouse.address(),
+                       "REPLICA_GROUP_ID": str(number)}
         output = tempfile.TemporaryFile("w+")
         return subprocess.Popen([sys.executable, __file__, "--replica", *options], env=environment,
                                 stdout=output), output

@@ -39,7 +39,8 @@ def expect_trained(model, groups, before=None):
     totals = totals_of(groups)
     if before is not None:
         totals = {key: count - before[key] for key, count in totals.items()}
-    say(f"{totals['calls']} compressed sums of {totals['dense_wire_bytes']} bytes took {totals['wire_bytes']}")
+    say(f"{totals['calls']} compressed sums took {totals['wire_bytes']} bytes, dense "
+        f"{totals['dense_wire_bytes']}")
     expect(totals["calls"] >= STEPS - 4, f"{totals['calls']} compressed sums in {STEPS} steps")
     expect(0 < 10 * totals["wire_bytes"] < totals["dense_wire_bytes"], "bytes are saved")
     expect_equal_replicas(model)
@@ -74,11 +75,33 @@ def case_deepspeed():
     before = None
     for stage in range(4):
         engine = train(stage, STEPS)
-        groups = [group for group in dist.distributed_c10d._world.pg_map if group.getBackendName() == "winnow"]
+        groups = [group for group in dist.distributed_c10d._world.pg_map
+                  if group.getBackendName() == "winnow"]
         with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
             expect_trained(engine.module, groups, before)
         before = totals_of(groups)
         say(f"stage {stage}")
+    expect_padding_unseen(deepspeed)
+
+
+def expect_padding_unseen(deepspeed):
+    """ZeRO 3 pads what is of an odd size by torch.empty, which this mode fills with NaN."""
+    torch.use_deterministic_algorithms(True)
+    engine, *_ = deepspeed.initialize(
+        model=torch.nn.Sequential(torch.nn.Linear(301, 301), torch.nn.Linear(301, 301)),
+        model_parameters=None, config={"train_micro_batch_size_per_gpu": 8, "zero_optimization": {"stage": 3},
+                                       "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+                                       "zero_allow_untested_optimizer": True})
+    before = dist.group.WORLD._why[""]
+    losses = []
+    for _ in range(8):
+        loss = engine(torch.ones(8, 301)).square().mean()
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    expect(dist.group.WORLD._why[""] > before + 3, "sums with padding are compressed")
+    expect(losses[-1] < losses[0], f"padding is in no sum: {losses}")
+    torch.use_deterministic_algorithms(False)
 
 
 def main():
