@@ -1,26 +1,33 @@
 #!/usr/bin/env python3
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""usage: torchrun --nproc_per_node=2 examples/pytorch/with_accelerate.py [STEPS]
+"""usage: torchrun --nproc_per_node=2 examples/pytorch/with_accelerate.py [--backend] [STEPS]
 
-Winnow in a training loop of Accelerate: attach after prepare.
+Winnow in a training loop of Accelerate: attach after prepare, or with --backend the process group, made
+before.
 """
-import sys
+import argparse
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 
 import winnow.torch
 from transformer import TEXT, Transformer, loss_of, sample
 
 
-def main():
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    torch.set_num_threads(1)
+def train(steps, over_backend=False):
+    if over_backend:
+        dist.init_process_group("winnow")
     accelerator = Accelerator(cpu=True)
     model = Transformer(width=64, layers=1)
-    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=2e-3))
-    winnow.torch.attach(model, optimizer)
+    if over_backend:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    if not over_backend:
+        winnow.torch.attach(model, optimizer)
 
     text = torch.tensor(list(TEXT.read_bytes()))
     generator = torch.Generator().manual_seed(accelerator.process_index)
@@ -31,8 +38,20 @@ def main():
 
     with torch.no_grad():
         loss = loss_of(model.module, sample(text, torch.Generator().manual_seed(2), 256))
-    accelerator.print(f"loss {loss:.4f} after {steps} steps\n{winnow.torch.report(model)}")
-    accelerator.end_training()
+    accelerator.print(f"loss {loss:.4f} after {steps} steps")
+    if not over_backend:
+        accelerator.print(winnow.torch.report(model))
+    return model.module
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[0].removeprefix("usage: "))
+    parser.add_argument("--backend", action="store_true")
+    parser.add_argument("steps", nargs="?", type=int, default=100)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    train(arguments.steps, arguments.backend)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -686,3 +686,18 @@ def case_backend_says():
     expect(not lines or ("compressed 4 sums by topk:0.05" in lines[0]
                          and "1 outside of backward passes" in lines[0]), f"{lines}")
 
+
+
+def case_backend_failed_ends():
+    """So does one whose sums have failed, though somebody keeps an error, and another one a Work."""
+    last, errors = dist.get_rank() == dist.get_world_size() - 1, []
+    with group_of() as group:
+        train(network(), 4, group=group)
+        work = dist.all_reduce(torch.ones(4000 if last else 5000), group=group, async_op=True)
+        expect("different sums" in refused(work.wait) and "different sums" in refused(work.wait), "a sum that fails")
+        errors.append(work.exception())
+        thread, gone = group._sums._thread, weakref.ref(group._sums)
+    del group
+    gc.collect()
+    thread.join(30)
+    expect(not thread.is_alive() and gone() is None, "a group that has failed is gone")

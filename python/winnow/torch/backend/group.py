@@ -19,7 +19,7 @@ from winnow.torch import rows
 from winnow.torch.agree import refuse
 from winnow.torch.backend.options import GroupOptions, is_named
 from winnow.torch.backend import sequence
-from winnow.torch.backend.caller import Caller, caller_of
+from winnow.torch.backend.caller import Caller, caller_of, padding_of
 from winnow.torch.backend.sequence import Place, watch_steps
 from winnow.torch.backend.sums import Ranks, Sum, Sums
 from winnow.torch.backend.work import GroupWork, failed
@@ -147,7 +147,9 @@ class WinnowGroup(dist.ProcessGroup):
 
     @torch.compiler.disable
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = dist.ReduceScatterOptions()) -> Any:
-        work = self._sum([output], [input], opts, caller_of(sys._getframe(1)))
+        work, padding = None, padding_of(sys._getframe(1), input.numel())
+        if padding is not None:
+            work = self._sum([output], [input], opts, caller_of(sys._getframe(1)), padding)
         return self._others._reduce_scatter_base(output, input, opts) if work is None else work
 
     @torch.compiler.disable
@@ -179,9 +181,9 @@ class WinnowGroup(dist.ProcessGroup):
         return self._others._end_coalescing(device)
 
     def _sum(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any,
-             caller: Caller) -> Optional[GroupWork]:
+             caller: Caller, padding: Sequence[Tuple[int, int]] = ()) -> Optional[GroupWork]:
         """Of what Winnow sums; None for what torch does. Types and sizes alone decide, which are equal on
-        all ranks."""
+        all ranks. `padding`: ranges of the input that are 0."""
         kind, factor = _op_of(getattr(opts, "reduceOp", opts))
         if any(_overlaps(one) for one in outputs):
             return failed(UsageError("a tensor that is expanded, of which several elements share memory: take "
@@ -202,14 +204,16 @@ class WinnowGroup(dist.ProcessGroup):
         if not may_compress and (kind == dist.ReduceOp.SUM or device.type != "cpu"  # which torch knows
                                  or dtype not in (_COMPRESSED if inputs else _SUMMED)):
             return None
+        scratch = [_flat(one).clone() for one in inputs]
+        for begin, end in padding:
+            scratch[0][begin:end] = 0
         sizes = [f"{one.numel()} {_order_of(one)}" for one in outputs]
         signature = id_of(" ".join([f"{len(inputs)} {_OPS[kind]} {dtype}", *sizes]))
-        return self._add(outputs, inputs, kind, factor, signature, caller, may_compress)
+        return self._add(outputs, scratch, kind, factor, signature, caller, may_compress)
 
-    def _add(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], kind: Any, factor: float, signature: int,
-             caller: Caller, may_compress: bool) -> GroupWork:
-        """Has Winnow make a sum."""
-        scratch = [_flat(one).clone() for one in inputs]
+    def _add(self, outputs: List[torch.Tensor], scratch: List[torch.Tensor], kind: Any, factor: float,
+             signature: int, caller: Caller, may_compress: bool) -> GroupWork:
+        """Has Winnow make a sum. `scratch`: the inputs."""
         if factor != 1.0:
             with torch.no_grad():
                 for tensor in scratch or outputs:

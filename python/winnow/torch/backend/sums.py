@@ -210,7 +210,8 @@ class Sums:
                 self._completer.add(place, work, future, call.result)
         except BaseException as error:  # pylint: disable=broad-except
             self.state.overlap.end()
-            elsewhere(functools.partial(future.set_exception, error))
+            # Without its frames, which have the future and this group: they would keep each other for ever.
+            elsewhere(functools.partial(future.set_exception, error.with_traceback(None)))
 
     def _vote_on(self, call: Sum) -> Optional[int]:
         """The id by which all ranks compress it; None: it is exact."""

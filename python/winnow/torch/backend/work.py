@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a sum returns before it is done."""
 import collections
+import copy
 import datetime
 import threading
 from typing import Any, Deque, List, Optional
@@ -45,7 +46,9 @@ class GroupWork(dist.Work):
             if not self._ended.wait(seconds):  # in the main thread Ctrl-C interrupts it
                 raise CommError(f"the deadline passed: a sum took longer than the {seconds:g} seconds that wait "
                                 "was given")
-            self._done.wait()
+            error = self.exception()
+        if error is not None:
+            raise copy.copy(error)  # the future keeps its own without the frames of those that wait
         return True
 
     def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
@@ -62,7 +65,7 @@ class GroupWork(dist.Work):
             try:
                 self._done.wait()
             except Exception as error:  # pylint: disable=broad-except
-                return error
+                return error.with_traceback(None)
         return None
 
     def is_success(self) -> bool:

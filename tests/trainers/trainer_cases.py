@@ -1,0 +1,117 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""usage: torchrun --nproc_per_node=2 trainer_cases.py CASE...
+
+The examples of examples/pytorch over the backend winnow, with trainers as the package index has them.
+Each rank exits with 0 if and only if the group has compressed, replicas are equal, and the loss has fallen.
+"""
+import os
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+
+HERE = pathlib.Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parents[2] / "examples/pytorch"), str(HERE.parents[1] / "python")]
+
+from torch_harness import expect, expect_equal_replicas, say
+from transformer import TEXT, Transformer, loss_of, sample
+
+STEPS = 30
+os.environ.setdefault("WINNOW_SCHEDULE", "gather")  # auto measures times
+
+
+def held_out_loss(model):
+    text = torch.tensor(list(TEXT.read_bytes()))
+    with torch.no_grad():
+        return loss_of(model, sample(text, torch.Generator().manual_seed(2), 128)).item()
+
+
+def totals_of(groups):
+    """Calls and bytes of sums that these have compressed."""
+    made = [group.state.reducer.totals() for group in groups if group._why[""] > 0]
+    return {key: sum(one[key] for one in made) for key in ("calls", "wire_bytes", "dense_wire_bytes")}
+
+
+def expect_trained(model, groups, before=None):
+    """By sums of which some were compressed, since the totals were `before`."""
+    totals = totals_of(groups)
+    if before is not None:
+        totals = {key: count - before[key] for key, count in totals.items()}
+    say(f"{totals['calls']} compressed sums took {totals['wire_bytes']} bytes, dense "
+        f"{totals['dense_wire_bytes']}")
+    expect(totals["calls"] >= STEPS - 4, f"{totals['calls']} compressed sums in {STEPS} steps")
+    expect(0 < 10 * totals["wire_bytes"] < totals["dense_wire_bytes"], "bytes are saved")
+    expect_equal_replicas(model)
+    torch.manual_seed(0)
+    before, after = held_out_loss(Transformer(width=64, layers=1)), held_out_loss(model)
+    say(f"held-out loss {before:.3f} -> {after:.3f}")
+    expect(after < before - 1, f"the loss falls: {before} -> {after}")
+
+
+def case_accelerate():
+    from with_accelerate import train
+    expect_trained(train(STEPS, over_backend=True), [dist.group.WORLD])
+
+
+def case_lightning():
+    from with_lightning import train
+    expect_trained(train(STEPS, over_backend=True), [dist.group.WORLD])
+
+
+def case_transformers():
+    from with_transformers import train
+    expect_trained(train(STEPS, over_backend=True), [dist.group.WORLD])
+
+
+def case_deepspeed():
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed
+    import deepspeed.ops
+    from with_deepspeed import train
+    # An operation for inference, which takes minutes to compile.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    before = None
+    for stage in range(4):
+        engine = train(stage, STEPS)
+        groups = [group for group in dist.distributed_c10d._world.pg_map
+                  if group.getBackendName() == "winnow"]
+        with deepspeed.zero.GatheredParameters(list(engine.module.parameters())):
+            expect_trained(engine.module, groups, before)
+        before = totals_of(groups)
+        say(f"stage {stage}")
+    expect_padding_unseen(deepspeed)
+
+
+def expect_padding_unseen(deepspeed):
+    """ZeRO 3 pads what is of an odd size by torch.empty, which this mode fills with NaN."""
+    torch.use_deterministic_algorithms(True)
+    engine, *_ = deepspeed.initialize(
+        model=torch.nn.Sequential(torch.nn.Linear(301, 301), torch.nn.Linear(301, 301)),
+        model_parameters=None, config={"train_micro_batch_size_per_gpu": 8, "zero_optimization": {"stage": 3},
+                                       "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+                                       "zero_allow_untested_optimizer": True})
+    before = dist.group.WORLD._why[""]
+    losses = []
+    for _ in range(8):
+        loss = engine(torch.ones(8, 301)).square().mean()
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    expect(dist.group.WORLD._why[""] > before + 3, "sums with padding are compressed")
+    expect(losses[-1] < losses[0], f"padding is in no sum: {losses}")
+    torch.use_deterministic_algorithms(False)
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    for name in sys.argv[1:]:
+        globals()[f"case_{name}"]()
+        say("ok", name)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
