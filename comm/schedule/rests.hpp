@@ -40,8 +40,8 @@ bool is_rounded(const compress::Piece& piece);
 /// if there are some, on all ranks.
 void keep_rest(const Exec& exec, const Stretch& stretch, std::uint32_t* too_large);
 
-/// Keeps them and waits for the answer. If there are some, marks the piece dirty and counts the call
-/// as clipped.
+/// Keeps them and waits for the answer. If there are some, marks the piece dirty and counts the
+/// call as clipped.
 void keep_rest(const Exchange& exchange, const Stretch& stretch);
 
 /// Runs keep(word) with the word that keep_rest is to raise, and counts a call that raises it,
