@@ -104,6 +104,16 @@ def expect_padding_unseen(deepspeed):
     torch.use_deterministic_algorithms(False)
 
 
+def case_megatron():
+    from with_megatron import train
+    dist.init_process_group("gloo")
+    for instances, overlap in (1, False), (1, True), (2, False):
+        torch.manual_seed(1)
+        model, group = train(STEPS, instances, overlap)
+        expect_trained(model, [group])
+        say(f"{instances} instances, overlap {overlap}")
+
+
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
