@@ -35,7 +35,7 @@ def totals_of(groups):
 
 
 def expect_trained(model, groups, before=None):
-    """By sums of which some were compressed, since the totals were `before`."""
+    """These groups have compressed since the totals were `before`, and the model has learnt by it."""
     totals = totals_of(groups)
     if before is not None:
         totals = {key: count - before[key] for key, count in totals.items()}
