@@ -48,9 +48,9 @@ def caller_of(frame: Optional[FrameType]) -> Caller:
 
 
 def padding_of(frame: Optional[FrameType], count: int) -> Optional[List[Tuple[int, int]]]:
-    """The ranges of a reduce-scatter of `count` elements that nobody has written: DeepSpeed's ZeRO 3 pads what
-    the number of ranks does not divide with memory as it finds it, which may hold NaN, or the largest of all
-    elements. None: they cannot be known."""
+    """The ranges of a reduce-scatter of `count` elements that nobody has written: DeepSpeed's ZeRO 3 pads
+    what the number of ranks does not divide with memory as it finds it, which may hold NaN, or the largest
+    of all elements. None: they cannot be known."""
     while frame is not None and frame.f_code.co_name != "reduce_scatter_coalesced":
         if _module_of(frame).partition(".")[0] not in ("torch", "deepspeed"):
             return []
