@@ -89,6 +89,11 @@ def _note_wrapper(ddp: DistributedDataParallel) -> None:
             _unused[parameter] = True
 
 
+def finds_unused(owners: Sequence_[Any]) -> bool:
+    """Whether DistributedDataParallel may throw away sums of the gradients of these."""
+    return any(isinstance(owner, torch.Tensor) and owner in _unused for owner in owners)
+
+
 def in_backward() -> bool:
     """Whether this thread runs a backward pass."""
     return torch._C._current_graph_task_id() >= 0
@@ -138,7 +143,7 @@ class Sequence:
         number = id_of(f"{numbers} {signature}")
         before = self._seen.get(number, 0)
         self._seen[number] = before + 1
-        if any(isinstance(owner, torch.Tensor) and owner in _unused for owner in owners):
+        if finds_unused(owners):
             return Place(number, False, 0, "of models that find unused parameters, whose sums "
                          "DistributedDataParallel throws away")
         return Place(number, before >= _REPEATS, 0)
