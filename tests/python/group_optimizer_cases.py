@@ -258,6 +258,23 @@ def case_group_unknown():
                or dist.get_world_size() > 2, f"{counts(group)}")
 
 
+def case_group_equal_gradients():
+    """Copies of gradients that are equal may be of either parameter: sums are exact until they differ."""
+    with group_of("topk:0.05", rule="group", **NONE_ELSE) as group:
+        weights = [nn.Parameter(torch.ones(500)) for _ in range(2)]
+        optimizer = winnow.torch.AdamW(weights, lr=0.01, group=group)
+        for number in range(6):
+            gradients = [batch(number + (which if number > 2 else 0)).flatten()[:500] for which in range(2)]
+            for weight, gradient in zip(weights, gradients):
+                weight.grad = gradient.clone()
+            flat = torch.cat(gradients)
+            dist.all_reduce(flat, group=group)
+            for weight, part in zip(weights, flat.split(500)):
+                weight.grad = part
+            optimizer.step()
+        expect(compressed(group) == 3, f"{counts(group)}")
+
+
 def case_group_warnings():
     """A plain AdamW over a group warns, one over a group of Winnow's does not, but asks for look-ahead."""
     for plain in False, True:

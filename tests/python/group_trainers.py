@@ -136,6 +136,18 @@ class CopiesDivided(Copies):
             parameter.grad = part.view_as(parameter)
 
 
+class CopiesOfEach(Trainer):
+    """Alone."""
+
+    units = "sum", "mean"
+
+    def sum(self):
+        for parameter in self.parameters:
+            copied = parameter.grad.clone()
+            dist.all_reduce(copied, group=self.group)
+            parameter.grad = copied / self.ranks
+
+
 class Hooks(Trainer):
     """On p.grad, in the backward pass, which does not wait."""
 
@@ -223,5 +235,5 @@ class One(Views):
             dist.all_reduce(flat, group=self.group)
 
 
-TRAINERS = (Views, Undivided, Divided, Averages, Copies, CopiesDivided, Hooks, GradientHooks, MainGradients,
-            Wrapped, WrappedViews)
+TRAINERS = (Views, Undivided, Divided, Averages, Copies, CopiesDivided, CopiesOfEach, Hooks, GradientHooks,
+            MainGradients, Wrapped, WrappedViews)

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from winnow.torch.backend.caller import Caller
+from winnow.torch.backend.sequence import steps_made
 from winnow.torch.backend.tensors import flat_of
 from winnow.torch.names import id_of
 
@@ -39,10 +40,17 @@ class Attributed(NamedTuple):
     parts: List[List[Part]]  # of each tensor, by their offsets
 
 
+_Places = Tuple[Tuple[int, int], ...]  # numbers of parameters, and their offsets
+
+
+def _places(parts: Sequence[Part]) -> _Places:
+    return tuple((part.number, part.offset) for part in parts)
+
+
 class _Layout(NamedTuple):
     """Of a flat tensor that gradients are copied into."""
 
-    parts: Tuple[Tuple[int, int], ...]  # numbers of parameters, and their offsets
+    places: _Places
     divide: Callable[[torch.Tensor], torch.Tensor]  # as the caller does before the sum
 
 
@@ -58,6 +66,8 @@ class Attribution:
         self._listed: Tuple[Any, Dict[int, torch.Tensor]] = (None, {})  # what parameters() has returned last
         self._found: Dict[Tuple[int, int], List[int]] = {}  # numbers, by where a flat tensor was and its size
         self._layouts: Dict[Tuple[int, torch.dtype], List[_Layout]] = {}
+        self._step, self._place = -1, 0  # how many steps optimizers had made, and sums since then
+        self._order: Dict[int, _Places] = {}  # what the sum at a place of the last steps was of
         self.known = self.unknown = 0  # sums, as all ranks agree
 
     def serve(self, optimizer: torch.optim.Optimizer) -> None:
@@ -95,16 +105,31 @@ class Attribution:
     def of(self, tensors: Sequence[torch.Tensor], caller: Caller) -> Optional[Attributed]:
         """None if it is not certain for all elements."""
         parameters, variable = self.parameters(), _variable(caller)
-        parts = []
+        if self._step != steps_made():
+            self._step, self._place = steps_made(), 0
+        every = []
         for tensor in tensors:
             flat = flat_of(tensor)
-            found = (self._in_memory(flat, parameters, variable) or self._copied(flat, parameters)
-                     or len(tensors) == 1 and self._hooked(tensor, variable))
-            if not found:
-                return None
-            parts.append(found)
-        places = [[(part.number, part.offset) for part in some] for some in parts]
-        return Attributed(id_of(str(places)), parts)
+            found = self._in_memory(flat, parameters, variable)
+            every.append([found] if found else [*self._copied(flat, parameters),
+                                                *(self._hooked(tensor, variable) if len(tensors) == 1 else ())])
+        parts = [self._choose(found) for found in every]
+        if not all(parts):
+            return None
+        return Attributed(id_of(str(list(map(_places, parts)))), parts)
+
+    def _choose(self, found: List[List[Part]]) -> List[Part]:
+        """Where several are possible, as where gradients are zero: what the sum at this place in the step was of
+        before; none if that is not among them."""
+        place, before = self._place, self._order.get(self._place)
+        self._place += 1
+        possible = {_places(parts): parts for parts in found}
+        chosen = before if before in possible else next(iter(possible), ())
+        if not possible or len(possible) > 1 and chosen != before:
+            return []
+        if place < _MOST:
+            self._order[place] = chosen
+        return possible[chosen]
 
     def _in_memory(self, flat: torch.Tensor, parameters: Dict[int, torch.Tensor],
                    variable: Optional[torch.Tensor]) -> List[Part]:
@@ -122,21 +147,23 @@ class Attribution:
             self._found[place] = [part.number for part in found]
         return found
 
-    def _hooked(self, tensor: torch.Tensor, variable: Optional[torch.Tensor]) -> List[Part]:
+    def _hooked(self, tensor: torch.Tensor, variable: Optional[torch.Tensor]) -> List[List[Part]]:
         """Of a hook of one parameter, before its gradient is in p.grad."""
         if (variable is None or variable not in self._numbers or variable.dtype != tensor.dtype
                 or not _lies_as(tensor, variable)):
             return []
-        return [Part(self._numbers[variable], variable, 0)]
+        return [[Part(self._numbers[variable], variable, 0)]]
 
-    def _copied(self, flat: torch.Tensor, parameters: Dict[int, torch.Tensor]) -> List[Part]:
-        """Of copies of gradients, one behind the other."""
-        layouts = self._layouts.setdefault((flat.numel(), flat.dtype), [])
+    def _copied(self, flat: torch.Tensor, parameters: Dict[int, torch.Tensor]) -> List[List[Part]]:
+        """Of copies of gradients, one behind the other: all that they may be."""
+        layouts, found = self._layouts.setdefault((flat.numel(), flat.dtype), []), []
         for layout in layouts:
-            parts = [Part(number, parameters[number], offset) for number, offset in layout.parts
+            parts = [Part(number, parameters[number], offset) for number, offset in layout.places
                      if number in parameters]
-            if len(parts) == len(layout.parts) and all(_equals(part, flat, layout.divide) for part in parts):
-                return parts
+            if len(parts) == len(layout.places) and all(_equals(part, flat, layout.divide) for part in parts):
+                found.append(parts)
+        if found or not flat.any():
+            return found
         ranks = {self._ranks, dist.get_world_size() if dist.is_initialized() else self._ranks}
         ways: List[Callable[[torch.Tensor], torch.Tensor]] = [lambda x: x]
         for count in sorted(ranks):
@@ -144,9 +171,9 @@ class Attribution:
         for divide in ways:
             parts = _walk(flat, parameters, divide)
             if parts:
-                places = tuple((part.number, part.offset) for part in parts)
-                layouts[:] = [_Layout(places, divide), *(one for one in layouts if one.parts != places)]
-                return parts
+                layouts[:] = [_Layout(_places(parts), divide),
+                              *(one for one in layouts if one.places != _places(parts))]
+                return [parts]
         return []
 
 

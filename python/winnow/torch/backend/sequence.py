@@ -55,6 +55,11 @@ class _Steps:
 _steps = _Steps()
 
 
+def steps_made() -> int:
+    """By all optimizers so far."""
+    return _steps.count
+
+
 @functools.lru_cache(maxsize=None)
 def watch_steps() -> None:
     """From here on, once per process."""
