@@ -73,15 +73,18 @@ class Attribution:
     def serve(self, optimizer: torch.optim.Optimizer) -> None:
         """From here on sums are of its parameters, too."""
         self._optimizers.append(weakref.ref(optimizer))
+        weakref.finalize(optimizer, self._forget).atexit = False
         self.parameters()  # which get their numbers in the order in which optimizers are made
 
     @property
     def serves_any(self) -> bool:
         """Whether there are such optimizers."""
+        return any(one() is not None for one in self._optimizers)
+
+    def _forget(self) -> None:
+        """An optimizer is gone, and its parameters are not held."""
         self._optimizers = [one for one in self._optimizers if one() is not None]
-        if not self._optimizers:
-            self._listed = None, {}
-        return bool(self._optimizers)
+        self._listed = None, {}
 
     def parameters(self) -> Dict[int, torch.Tensor]:
         """Those of all optimizers, by their numbers."""

@@ -18,7 +18,7 @@ from winnow.segments import Segment
 from winnow.torch.backend.attribution import Attributed
 from winnow.torch.backend.options import GroupOptions
 from winnow.torch.backend.sequence import Place as Gradient
-from winnow.torch.backend.updates import reduce_updates
+from winnow.torch.backend.updates import Delivery, reduce_updates
 from winnow.torch.backend.work import GroupWork
 from winnow.torch.checkpoint import Owner
 from winnow.torch.completer import Completer, elsewhere
@@ -243,13 +243,12 @@ class Sums:
         self._note(why, call.is_served)
         return number
 
-    def _compressed(self, call: Sum, place: Place, number: int) -> Optional[Work]:
+    def _compressed(self, call: Sum, place: Place, number: int) -> "Optional[Work | Delivery]":
         """None if it is done."""
         self.state.overlap.count(number)
         if call.attributed is not None:
             with place.working():
-                reduce_updates(self.state, call.outputs, call.attributed, call.op)
-            return None
+                return reduce_updates(self.state, place, call.outputs, call.attributed, call.op)
         reducer, ids = self.state.reducer, _ids(number, len(call.outputs))
         if not call.inputs:
             return reducer.all_reduce_async(list(map(Segment, call.outputs, ids)), call.op)

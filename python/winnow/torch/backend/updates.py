@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of updates in place of gradients, and how a step finds them again in p.grad."""
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set
 
 import torch
 import torch.distributed as dist
@@ -10,7 +10,8 @@ import torch.distributed as dist
 from winnow.segments import Segment
 from winnow.torch.backend.attribution import Attributed
 from winnow.torch.marks import Mark, content_of
-from winnow.torch.place import local
+from winnow.torch.place import Place, local
+from winnow.work import Work
 
 if TYPE_CHECKING:
     from winnow.torch.backend.sums import GroupState
@@ -63,9 +64,21 @@ class GroupMark(Mark):
         pass  # no GradScaler is served
 
 
+class Delivery:
+    """A Work of the reducer, and what is to be done before the program has its sum."""
+
+    def __init__(self, work: Work, deliver: Callable[[], None]):
+        self._work, self._deliver = work, deliver
+
+    def wait(self) -> None:
+        """Returns when both are done."""
+        self._work.wait()
+        self._deliver()
+
+
 @torch.no_grad()
-def reduce_updates(state: "GroupState", flats: Sequence[torch.Tensor], attributed: Attributed,
-                   op: str) -> None:
+def reduce_updates(state: "GroupState", place: Place, flats: Sequence[torch.Tensor], attributed: Attributed,
+                   op: str) -> Delivery:
     """Each rank's updates take the place of its gradients, and are summed, by parameters."""
     segments: List[Segment] = []
     state.sum_is_of = state.ranks if op == "sum" else 1
@@ -76,9 +89,15 @@ def reduce_updates(state: "GroupState", flats: Sequence[torch.Tensor], attribute
                      for part in parts]
         if norms is not None:
             segments.append(Segment(norms.reduced, norms.id, exempt=True))
-    state.reducer.all_reduce_bucket(segments, op)
-    for flat, parts in zip(flats, attributed.parts):
-        for part in parts:
-            mark = state.marks.of(part.parameter)
-            if isinstance(mark, GroupMark):
-                mark.deliver(part.parameter, part.of(flat), op, state.ranks)
+    work = state.reducer.all_reduce_async(segments, op)
+
+    @torch.no_grad()
+    def deliver() -> None:
+        with place.working():
+            for flat, parts in zip(flats, attributed.parts):
+                for part in parts:
+                    mark = state.marks.of(part.parameter)
+                    if isinstance(mark, GroupMark):
+                        mark.deliver(part.parameter, part.of(flat), op, state.ranks)
+
+    return Delivery(work, deliver)
