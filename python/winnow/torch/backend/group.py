@@ -21,7 +21,7 @@ from winnow.torch.backend import sequence
 from winnow.torch.backend.attribution import Attribution
 from winnow.torch.backend.caller import Caller, caller_of
 from winnow.torch.backend.sequence import Place, watch_steps
-from winnow.torch.backend.sums import Ranks, Sum, Sums
+from winnow.torch.backend.sums import OUTSIDE, Ranks, Sum, Sums
 from winnow.torch.backend.tensors import are_alike, flat_of, order_of, overlaps
 from winnow.torch.backend.work import GroupWork, failed
 from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
@@ -258,7 +258,7 @@ class WinnowGroup(dist.ProcessGroup):
     def _note(self, why: str, serves: bool) -> None:
         """Of one sum, by its thread."""
         self._why[why] += 1
-        if serves and why in ("", _OF_NOBODY.why_not):
+        if serves and not why.startswith(OUTSIDE):
             self.attribution.note(why == "")
 
     def expect_nothing_sent(self) -> None:

@@ -32,6 +32,7 @@ from winnow.transports import Transport
 from winnow.work import Work
 
 
+OUTSIDE = "outside of backward passes"  # why sums are exact
 _WIDTHS = (17, 31, 61, 127, 251, 509)  # of sketches: primes, as WIDTH
 
 
@@ -166,8 +167,7 @@ class _Vote:
                              "All ranks of a group make the same calls in the same order")
         exact = [rank for rank, vote in enumerate(votes) if not vote[4] & 1]
         if exact:
-            return None, "outside of backward passes" if len(exact) == self._size else (
-                f"outside of backward passes on rank {listed(exact)} alone")
+            return None, OUTSIDE if len(exact) == self._size else f"{OUTSIDE} on rank {listed(exact)} alone"
         apart = [rank for rank, vote in enumerate(votes) if vote[2:6] != votes[0][2:6]]
         if apart:
             return None, f"of gradients that rank {listed(apart)} knows otherwise than rank 0"
