@@ -175,7 +175,8 @@ def case_group_refusals():
     """What an optimizer over a group cannot serve, on all ranks."""
     with group_of("topk:0.05", rule="group", **NONE_ELSE) as group:
         trainer = Copies(group)
-        for keywords, why in (({}, "takes either model="), ({"group": group, "model": trainer.model}, "either model="),
+        for keywords, why in (({}, "takes either model="),
+                              ({"group": group, "model": trainer.model}, "either model="),
                               ({"group": dist.group.WORLD}, "a group of the backend winnow"),
                               ({"model": group.state}, "by group="), ({"group": group, "amsgrad": True}, "amsgrad")):
             text = refused(lambda keywords=keywords: winnow.torch.AdamW(trainer.parameters, **keywords))
@@ -203,6 +204,13 @@ def case_group_refusals():
         trainer.zero()
         trainer.backward(1)
         expect("did not reduce" in refused(optimizer.step), "a gradient that is not summed")
+    with group_of("topk:0.05", rule="group", **NONE_ELSE) as group:
+        trainer = Undivided(group)
+        optimizer = winnow.torch.AdamW(trainer.parameters, group=group)
+        trainer.backward(0)
+        trainer.sum()
+        trainer.flats[0] /= trainer.ranks
+        expect("groups of parameters of their own" in refused(optimizer.step), "some sums are divided")
     with group_of("topk:0.05", rule="group", **NONE_ELSE) as group:
         trainer = Undivided(group)
         optimizer = winnow.torch.AdamW(trainer.parameters, group=group)
@@ -253,7 +261,8 @@ def case_group_unknown():
             trainer.step(ours, number)
         expect("not of gradients that Winnow finds" in refused(lambda: trainer.step(ours, 9)), "other parameters")
         others = ", ".join(map(str, range(1, dist.get_world_size())))
-        expect(counts(group) == {f"of gradients that rank {others} knows otherwise than rank 0": 10}, f"{counts(group)}")
+        why = f"of gradients that rank {others} knows otherwise than rank 0"
+        expect(counts(group) == {why: 10}, f"{counts(group)}")
 
 
 def case_group_equal_gradients():
@@ -291,23 +300,25 @@ def case_group_warnings():
 
 
 def case_group_checkpoint():
-    """An optimizer that continues from a state takes the steps of one that goes on."""
-    with group_of("topk:0.999999", rule="group", **NONE_ELSE) as group:
-        trainer = CopiesDivided(group)
-        optimizer = winnow.torch.AdamW(trainer.parameters, group=group, **SETTINGS)
-        for number in range(4):
-            trainer.step(optimizer, number)
-        saved = copy.deepcopy((trainer.model.state_dict(), optimizer.state_dict()))
-        for number in range(4, 7):
-            trainer.step(optimizer, number)
-    with group_of("topk:0.999999", rule="group", **NONE_ELSE) as group:
-        again = CopiesDivided(group)
-        continued = winnow.torch.AdamW(again.parameters, group=group, **SETTINGS)
-        again.model.load_state_dict(saved[0])
-        continued.load_state_dict(saved[1])
-        for number in range(4, 7):
-            again.step(continued, number)
-        expect(same((again.model, trainer.model)), "the same steps")
+    """An optimizer that continues from a state takes the steps of one that goes on, also where the
+    program divides after the sum, or nothing is lost any more."""
+    for kind in CopiesDivided, Views:
+        with group_of("topk:0.999999", rule="group", **NONE_ELSE) as group:
+            trainer = kind(group)
+            optimizer = winnow.torch.AdamW(trainer.parameters, group=group, **SETTINGS)
+            for number in range(4):
+                trainer.step(optimizer, number)
+            saved = copy.deepcopy((trainer.model.state_dict(), optimizer.state_dict()))
+            for number in range(4, 7):
+                trainer.step(optimizer, number)
+        with group_of("topk:0.999999", rule="group", **NONE_ELSE) as group:
+            again = kind(group)
+            continued = winnow.torch.AdamW(again.parameters, group=group, **SETTINGS)
+            again.model.load_state_dict(saved[0])
+            continued.load_state_dict(saved[1])
+            for number in range(4, 7):
+                again.step(continued, number)
+            expect(same((again.model, trainer.model)), f"{kind.__name__}: the same steps")
     with group_of("topk:1", rule="group", **NONE_ELSE) as group:  # torch's own steps, by the mean of second moments
         lossless = CopiesDivided(group)
         last = winnow.torch.AdamW(lossless.parameters, group=group, **SETTINGS)

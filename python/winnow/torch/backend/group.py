@@ -292,8 +292,8 @@ class WinnowGroup(dist.ProcessGroup):
                  "dense from here on. Give each model a group of its own")
         if self._sequence.is_wrapped_anew:
             warn(f"wrapped {self.group_name}", f"winnow: {self.described}: a model is in another "
-                 "DistributedDataParallel than before, whose buckets are others: what waited of its gradients is lost. "
-                 "winnow.torch.attach keeps it, by detach and attach")
+                 "DistributedDataParallel than before, whose buckets are others: what waited of its gradients is "
+                 "lost. winnow.torch.attach keeps it, by detach and attach")
         if self._has_told or not (is_last or sum(self._why.values()) >= _SUMS):
             return
         self._has_told = True

@@ -16,10 +16,11 @@ from winnow.torch.marks import Mark
 from winnow.torch.norms import Norms
 from winnow.torch.pairing import UNREDUCED_STEPS, Pairing, pairing_of
 from winnow.torch.place import local
-from winnow.torch.rules import Rule
+from winnow.torch.rules import Rule, are_updates
 from winnow.torch.warn import warn
 from winnow.torch.watch import warn_of_losses, watch
 
+DIVISOR = "winnow_divisor"  # a key of param_groups: what the program divides sums by; 0 if that is not known
 _WAYS = ("of p.grad or p.main_grad itself, in a hook or after the pass; of a flat tensor of which these are views; "
          "or of a copy of several p.grad, one behind the other, which may be divided by the number of ranks. "
          "Where gradients are sharded take attach_hsdp or attach_fsdp; otherwise an optimizer of torch")
@@ -40,12 +41,13 @@ class GroupPairing(Pairing):
         group.expect_nothing_sent()
         self._group = weakref.ref(group)
         self._size = group.rank_count
-        # By id() of a parameter:
-        self._divisors: Dict[int, int] = {}  # what the program divides sums by
-        self._passed: Dict[int, float] = {}  # how many times p.grad is the mean over ranks
+        self._assumed: Dict[int, Optional[int]] = {}  # by id() of a parameter: what its Mark has
+        self._passed: Dict[int, float] = {}  # by id() of a parameter: how many times p.grad is the mean over ranks
         self._seen = (0, 0)  # known and unknown sums before this step
         self._unknown_steps = 0
         super().__init__(optimizer, group.state, rule, scale=scale)
+        for one in optimizer.param_groups:
+            one.setdefault(DIVISOR, 0)  # which a checkpoint brings along
         optimizer._step_supports_amp_scaling = True  # which tells of infinities
         group.attribution.serve(optimizer)
         group.state.elements = sum(p.numel() for p in group.attribution.parameters().values())
@@ -72,18 +74,22 @@ class GroupPairing(Pairing):
                 f"the gradient of {self.state.name_of(parameter)} is summed a second time before "
                 "optimizer.step(): sum gradients of several micro-batches once, after the last; call "
                 "winnow.torch.skip_step(group) in place of a step that you leave out")
-        mark.expected = self._divisors.get(id(parameter), 1)
+        mark.assumed = self._assumed[id(parameter)]
         self.state.marks.put(parameter, mark)
 
     @torch.no_grad()
     def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor],
                 norms: Norms) -> None:
-        if self.rule.of_one_rank:  # whose eps is in the units of p.grad
-            moved = self.moves()
-            for parameter, gradient in zip(parameters, gradients):
-                factor = self.state.sum_is_of / self._divisors.get(id(parameter), 1)
-                if factor != 1 and id(parameter) in moved:
-                    gradient.mul_(factor)
+        optimizer = self._optimizer()
+        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        for parameter, gradient in zip(parameters, gradients):
+            group = groups.get(id(parameter))
+            if group is None:
+                continue
+            known, moments = group.get(DIVISOR, 0), optimizer.state.get(parameter)
+            assumed = self._assumed[id(parameter)] = known or (None if moments else 1)
+            if self.rule.of_one_rank and assumed not in (None, self.state.sum_is_of):  # eps is in units of p.grad
+                gradient.mul_(self.state.sum_is_of / assumed)
         super().prepare(parameters, gradients, norms)
 
     def reaches(self) -> List[Tuple[torch.Tensor, float, float]]:
@@ -106,31 +112,46 @@ class GroupPairing(Pairing):
     def _take_back(self, optimizer: torch.optim.Optimizer) -> bool:
         """p.grad is the mean of updates, or, of a rule without second moments, what the program makes of
         gradients. Whether there are any. UsageError if it is not what was summed."""
-        found = []
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            mark = self.state.marks.of(parameter)
-            if mark is None or mark.owner() is not self:
-                continue
-            divisor = mark.divisor(parameter)
-            if divisor is None:
+        any_summed = False
+        for group in optimizer.param_groups:
+            marks = {p: mark for p in group["params"] if (mark := self.state.marks.of(p)) is not None
+                     and mark.owner() is self}
+            any_summed = any_summed or bool(marks)
+            divisor = self._divisor(marks) or group.get(DIVISOR, 0)
+            for parameter in group["params"]:
+                mark, moments = marks.get(parameter), optimizer.state.get(parameter)
+                was = group.get(DIVISOR, 0) if mark is None else mark.assumed
+                for name in self.rule.of_one_rank if divisor and was and are_updates(moments) else ():
+                    if divisor != was:
+                        local(moments[name]).mul_((was / divisor) ** 2)
+                if mark is not None and not self.rule.of_one_rank:
+                    self._passed[id(parameter)] = mark.ranks / (divisor or 1)
+                elif mark is not None and divisor not in (0, mark.ranks):
+                    local(parameter.grad).mul_(divisor / mark.ranks)
+            if divisor:
+                group[DIVISOR] = divisor
+        return any_summed
+
+    def _divisor(self, marks: Dict[torch.Tensor, GroupMark]) -> int:
+        """What the program divides the sums of one group of parameters by; 0 if all are zero."""
+        found: Dict[int, torch.Tensor] = {}
+        for parameter, mark in marks.items():
+            possible = mark.divisors(parameter)
+            if not possible:
                 raise UsageError(
                     f"the gradient of {self.state.name_of(parameter)} is not what the group has summed, an update "
                     "in other units than a gradient's, nor that divided by the number of ranks. To clip, call "
                     "torch.nn.utils.clip_grad_norm_, which Winnow serves; to leave a step out, call "
                     "winnow.torch.skip_step(group). Where the program changes it otherwise take an optimizer of "
                     "torch")
-            found.append((parameter, mark, divisor))
-        for parameter, mark, divisor in found:
-            before = self._divisors.get(id(parameter), 1)
-            self._divisors[id(parameter)] = divisor
-            if not self.rule.of_one_rank:
-                self._passed[id(parameter)] = mark.ranks / divisor
-                continue
-            if divisor != mark.ranks:
-                local(parameter.grad).mul_(divisor / mark.ranks)
-            for name in self.rule.of_one_rank if divisor != before else ():
-                local(optimizer.state[parameter][name]).mul_((before / divisor) ** 2)
-        return bool(found)
+            if len(possible) == 1:
+                found.setdefault(possible[0], parameter)
+        if len(found) > 1:
+            (first, one), (second, other), *_ = found.items()
+            raise UsageError(f"the program divides the sum of {self.state.name_of(one)} by {first}, and that of "
+                             f"{self.state.name_of(other)} by {second}: give them to groups of parameters of their "
+                             "own")
+        return next(iter(found), 0)
 
     def _look_for_unknown(self) -> None:
         """Says where sums stay exact for long, and refuses if all do."""

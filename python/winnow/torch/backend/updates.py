@@ -28,7 +28,8 @@ class GroupMark(Mark):
         self._contents: Dict[int, Set[int]] = {}  # of the sum, by what it may be divided by
         self._parameter: Any = lambda: None
         self.ranks = 1  # by whose number the sum is more than the mean
-        self.expected = 1  # the divisor, where the sum does not tell, since it is zero
+        # The divisor that updates were prepared for; None: it was not known, and moments were there.
+        self.assumed: Optional[int] = 1
 
     def deliver(self, parameter: torch.Tensor, values: torch.Tensor, op: str, ranks: int) -> None:
         """`values`: the sum of the parameter's updates, before the program has it."""
@@ -41,22 +42,22 @@ class GroupMark(Mark):
             if divisor & (divisor - 1):  # else the other way to divide gives the same bits
                 self._contents[divisor].add(content_of(values * (1 / divisor)))
 
-    def divisor(self, parameter: torch.Tensor) -> Optional[int]:
-        """What p.grad is divided by since the sum; None if it is something else."""
+    def divisors(self, parameter: torch.Tensor) -> List[int]:
+        """What p.grad may be divided by since the sum: several where that is zero, none if it is something else."""
         if parameter.grad is None or not self._contents:
-            return None
+            return []
         found = content_of(local(parameter.grad))
-        fitting = [divisor for divisor, contents in self._contents.items() if found in contents]
-        return self.expected if self.expected in fitting else next(iter(fitting), None)
+        return [divisor for divisor, contents in self._contents.items() if found in contents]
 
     def fits(self, parameter: torch.Tensor) -> bool:
-        return self.divisor(parameter) is not None
+        return bool(self.divisors(parameter))
 
     @property
     def factor(self) -> Optional[torch.Tensor]:
         """What has come to p.grad since norms were measured."""
         parameter = self._parameter()
-        factor = 1 / ((None if parameter is None else self.divisor(parameter)) or 1)
+        possible = [] if parameter is None else self.divisors(parameter)
+        factor = 1 / (self.assumed if self.assumed in possible else (possible or [1])[0])
         return None if factor == 1 else _factors.setdefault(factor, torch.tensor(factor))
 
     @factor.setter
