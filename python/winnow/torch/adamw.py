@@ -5,11 +5,12 @@ import math
 from typing import Any, Dict, Optional
 
 import torch
+import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.arguments import number
-from winnow.torch.attach import Attached, state_of
-from winnow.torch.pairing import Pairing
+from winnow.torch.attach import Attached
+from winnow.torch.backend.pairing import pair
 from winnow.torch.rules import Adam
 from winnow.torch.untied import note_copy
 from winnow.torch.watch import watch
@@ -38,7 +39,10 @@ class AdamW(torch.optim.AdamW):
     Replicas stay equal, and no byte more travels. Where the compressor loses nothing ("none",
     "topk:1") this is torch.optim.AdamW.
 
-    `model`: what Winnow is attached to, or its State. The other arguments and the groups are those of
+    `model`: what Winnow is attached to, or its State. `group` in its place: a group of the backend winnow
+    over which the program sums gradients itself (docs/backend.md says which sums it knows); made before the
+    first backward pass. p.grad must then be, at the step, what was summed, or that divided by the number of
+    ranks, and the scale is the root of the group's size. The other arguments and the groups are those of
     torch.optim.AdamW. In state_dict() exp_avg is of updates, and exp_avg_sq differs between ranks,
     so each saves its own; behind attach_fsdp it is a plain tensor of the whole parameter on each rank.
     p.grad holds the mean of u after the backward pass; clip_grad_norm_ of torch clips by the norm of
@@ -49,14 +53,14 @@ class AdamW(torch.optim.AdamW):
     (Momentum of normalized gradients: Ziyin et al., LaProp, 2020.)
     """
 
-    def __init__(self, params: Any, lr: float = 1e-3, *, model: Attached,
-                 scale: Optional[float] = None, **settings: Any):
+    def __init__(self, params: Any, lr: float = 1e-3, *, model: Optional[Attached] = None,
+                 group: Optional[dist.ProcessGroup] = None, scale: Optional[float] = None, **settings: Any):
         super().__init__(params, lr=lr, **settings)
         if scale is not None:
             scale = number(scale, "scale")
             if not 0 < scale < math.inf:
                 raise UsageError(f"scale is {scale}: must be a number above 0")
-        Pairing(self, state_of(model), Adam(), scale=scale)
+        pair(self, Adam(), model, group, scale)
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         super().__setstate__(state)  # load_state_dict comes here, too

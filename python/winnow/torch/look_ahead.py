@@ -10,6 +10,8 @@ from winnow._library import UsageError
 from winnow.arguments import number
 from winnow.torch.ahead import look, share_of
 from winnow.torch.attach import Attached, state_of
+from winnow.torch.backend.pairing import group_state_of
+from winnow.torch.backend.sums import GroupState
 from winnow.torch.fsdp import FsdpState
 from winnow.torch.gathers import gathered_ahead
 from winnow.torch.pairing import pairing_of
@@ -74,7 +76,8 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
             loss(ddp(inputs)).backward()
         optimizer.step()
 
-    attach(ddp, optimizer) does this by itself. `model`: what Winnow is attached to, or its State;
+    attach(ddp, optimizer) does this by itself. `model`: what Winnow is attached to, or its State, or the group
+    that the optimizer is made over;
     sharded parameters look ahead in their shards, or behind attach_fsdp where torch has gathered them,
     and the shards stay as they are. No byte more travels, and training with momentum
     keeps the loss of dense sums. Costs a copy of the weights and one pass over them. `optimizer` is a
@@ -85,7 +88,12 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
 
     Raises UsageError for other optimizers, where the passes look ahead already, and in a step inside.
     """
-    state, pairing = state_of(model), pairing_of(optimizer)
+    pairing, over_group = pairing_of(optimizer), group_state_of(optimizer)
+    state = state_of(model) if over_group is None else over_group
+    if isinstance(state, GroupState) and state is not over_group:
+        raise UsageError("look_ahead over a group of the backend takes a winnow.torch.SGD or winnow.torch.AdamW "
+                         "that is made with group=: of other optimizers it does not know which sums are of which "
+                         "parameters")
     if state.marks.ahead or (pairing is not None and pairing.twins is not None):
         raise UsageError("look_ahead: the passes of this model look ahead already")
     shares = list(_shares(state, optimizer, None if share is None else number(share, "share")))

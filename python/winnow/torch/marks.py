@@ -92,6 +92,14 @@ class Marks:
             "gradients you throw away; call winnow.torch.skip_step(ddp) in place of a step that you "
             "leave out, or attach_scaler if a GradScaler does")
 
+    def put(self, parameter: torch.Tensor, mark: Mark) -> None:
+        """As add, of a mark that has no stamp."""
+        self._marks[parameter] = mark
+
+    def of(self, parameter: torch.Tensor) -> Optional[Mark]:
+        """That of a parameter; None if it has none."""
+        return self._marks.get(parameter)
+
     def any_of(self, parameters: Iterable[torch.Tensor]) -> Optional[torch.Tensor]:
         """One whose gradient is prepared."""
         return next((p for p in parameters if p in self._marks), None)

@@ -32,7 +32,7 @@ class Norms:
     """A few numbers about a bucket that are reduced with it, whole, and tell every rank the norm of the
     gradients' mean.
 
-    The bucket's elements are the rows of a matrix with WIDTH columns. Each row takes a random sign, the
+    The bucket's elements are the rows of a matrix with WIDTH columns, or `width`. Each row takes a random sign, the
     same on all ranks, and the sum of rows is the sketch: it is linear, so that the mean of sketches is the
     sketch of the mean, and the expectation of its squared norm is the squared norm of the gradient (Alon,
     Matias and Szegedy, The space complexity of approximating the frequency moments, 1996). The squared
@@ -40,32 +40,34 @@ class Norms:
     """
 
     def __init__(self, number: int, buffer: torch.Tensor, parameters: int,
-                 shards: Optional[dist.ProcessGroup] = None):
+                 shards: Optional[dist.ProcessGroup] = None, width: int = WIDTH):
         # Of the type that travels with the bucket: the library takes buckets of one type beside gradients'.
         kind = buffer.dtype if buffer.dtype == torch.float64 else torch.float32
         as_here = {"dtype": kind, "device": buffer.device}
         seeded = torch.Generator().manual_seed(number % 2**63)
-        signs = torch.randint(0, 2, (-(-buffer.numel() // WIDTH),), generator=seeded, device="cpu")
+        signs = torch.randint(0, 2, (-(-buffer.numel() // width),), generator=seeded, device="cpu")
         self._signs = (2 * signs - 1).to(**as_here)
         self.id = number  # equal on all ranks
+        self._width = width
         self.shards = shards  # of ranks that hold other parts of the parameters
         # What travels. A sketch; of each parameter the square of its norm, and what its gradient was
         # multiplied by; and a one, which counts the ranks where the sum is no average.
-        self.reduced = torch.zeros(WIDTH + 2 * parameters + 1, **as_here)
+        self.reduced = torch.zeros(width + 2 * parameters + 1, **as_here)
         self._sketch, self._squares, self._foreseen, self._ones = self.reduced.split(
-            [WIDTH, parameters, parameters, 1])
+            [width, parameters, parameters, 1])
         self._elements = float(buffer.numel())
         self.own = torch.zeros((), **as_here)  # the norm of this rank's bucket
 
     def measure(self, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], loss_scale: float) -> None:
         """`buffer`: this rank's bucket, flat; `gradients`: the parameters' parts of it."""
-        whole = buffer.numel() // WIDTH
+        width = self._width
+        whole = buffer.numel() // width
         self._sketch.zero_()
         for begin in range(0, whole, _ROWS):
             rows = min(_ROWS, whole - begin)
-            some = buffer[begin * WIDTH:(begin + rows) * WIDTH].view(rows, WIDTH)
+            some = buffer[begin * width:(begin + rows) * width].view(rows, width)
             self._sketch.add_(self._signs[begin:begin + rows] @ some.to(self._signs.dtype))
-        rest = buffer[whole * WIDTH:]
+        rest = buffer[whole * width:]
         if rest.numel() > 0:
             self._sketch[:rest.numel()].add_(rest * self._signs[-1])
         norms = torch._foreach_norm([reals(gradient) for gradient in gradients], 2, dtype=self.own.dtype)

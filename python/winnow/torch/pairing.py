@@ -33,6 +33,10 @@ class Pairing:
     themselves.
     """
 
+    make_mark = Mark
+    how_to_reduce = ("Run the backward pass through the DistributedDataParallel that is attached, outside of "
+                     f"no_sync, or give the parameter to another optimizer; {_WRAPPED_ANEW}")
+
     def __init__(self, optimizer: torch.optim.Optimizer, state: State, rule: Rule, *,
                  scale: Optional[float] = None, twins: Optional[Twins] = None):
         for group in optimizer.param_groups:
@@ -58,7 +62,13 @@ class Pairing:
     def scale(self) -> float:
         if self._scale is not None:
             return self._scale
-        return default_scale(dist.get_world_size(self.state.group))
+        return default_scale(self._ranks())
+
+    def _ranks(self) -> int:
+        return dist.get_world_size(self.state.group)
+
+    def _average(self, tensor: torch.Tensor) -> None:
+        average(tensor, self.state.group)
 
     def reaches(self) -> List[Tuple[torch.Tensor, float, float]]:
         """Each parameter, with its group's momentum and the weight of an update."""
@@ -89,9 +99,8 @@ class Pairing:
                 continue
             moments = optimizer.state[parameter]
             clip = norms.expected(moments[CLIP]) if CLIP in moments else clips_of_torch.pop(parameter, None)
-            mark = Mark(self, norms, number, clip is not None, float(group["lr"]))
-            if torch._C._current_graph_task_id() != -1:  # else a rank that has joined stands in
-                self.state.marks.add(parameter, self.state.name_of(parameter), mark)
+            mark = self.make_mark(self, norms, number, clip is not None, float(group["lr"]))
+            self._put(parameter, mark)
             if clip is not None:
                 norms.clip(number, gradient, clip)
             if not are_updates(moments):
@@ -101,6 +110,11 @@ class Pairing:
             if self.state.marks.undoes:
                 mark.before = self._moments_to_undo(moments)
             self.rule.prepare(group, parameter, moments, gradient, scale)
+
+    def _put(self, parameter: torch.Tensor, mark: Mark) -> None:
+        """The step will apply what was prepared."""
+        if torch._C._current_graph_task_id() != -1:  # else a rank that has joined stands in
+            self.state.marks.add(parameter, self.state.name_of(parameter), mark)
 
     def _expect_known(self, optimizer: torch.optim.Optimizer) -> None:
         """UsageError for settings that were changed since to what the rule does not know."""
@@ -243,7 +257,7 @@ class Pairing:
 
     def _expect_moments_of_all(self, optimizer: torch.optim.Optimizer, marked: Set[int]) -> None:
         """UsageError if torch's own step would move replicas apart."""
-        if not self.rule.of_one_rank or dist.get_world_size(self.state.group) == 1:
+        if not self.rule.of_one_rank or self._ranks() == 1:
             return
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -252,9 +266,7 @@ class Pairing:
                     raise UsageError(
                         f"{self.state.name_of(parameter)} has a gradient that Winnow did not reduce, and "
                         f"a second moment that is each rank's own: torch's step of "
-                        f"{type(optimizer).__name__} would differ between ranks. Run the backward pass "
-                        "through the DistributedDataParallel that is attached, outside of no_sync, or give "
-                        f"the parameter to another optimizer; {_WRAPPED_ANEW}")
+                        f"{type(optimizer).__name__} would differ between ranks. {self.how_to_reduce}")
 
     @torch.no_grad()
     def leave(self) -> None:
@@ -281,7 +293,7 @@ class Pairing:
                     moments.pop(CLIP, None)
                 if are_updates(moments):
                     for name in self.rule.of_one_rank:
-                        average(local(moments[name]), self.state.group)
+                        self._average(local(moments[name]))
                     self.rule.to_gradients(group, moments, self.scale)
 
     def _show(self) -> None:

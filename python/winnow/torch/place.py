@@ -34,6 +34,10 @@ class Place(abc.ABC):
         """Winnow's work inside runs between what the caller has done and what it does next."""
 
     @abc.abstractmethod
+    def working(self) -> ContextManager[None]:
+        """What torch does inside is part of Winnow's work here, by any thread."""
+
+    @abc.abstractmethod
     def future(self) -> "torch.futures.Future[torch.Tensor]":
         """Of a bucket here."""
 
@@ -55,6 +59,9 @@ class Host(Place):
         pass
 
     def in_turn(self) -> ContextManager[None]:
+        return contextlib.nullcontext()
+
+    def working(self) -> ContextManager[None]:
         return contextlib.nullcontext()
 
     def future(self) -> "torch.futures.Future[torch.Tensor]":
@@ -90,6 +97,9 @@ class Gpu(Place):
             yield
         finally:
             current.wait_stream(self._stream)
+
+    def working(self) -> ContextManager[None]:
+        return torch.cuda.stream(self._stream)
 
     def future(self) -> "torch.futures.Future[torch.Tensor]":
         return torch.futures.Future(devices=[self.device])

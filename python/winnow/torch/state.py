@@ -17,7 +17,7 @@ from winnow.torch.hook import BucketReducer
 from winnow.torch.marks import Marks
 from winnow.torch.meeting import meet, timeout_of
 from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
-from winnow.torch.norms import Norms
+from winnow.torch.norms import WIDTH, Norms
 from winnow.torch.overlap import Overlap
 from winnow.torch.place import Place, place_of
 
@@ -250,7 +250,7 @@ class State:
             ids = tuple(map(self.parameter_id, parameters))
             if ids not in self._norms:
                 number = id_of("norms of " + " ".join(map(str, ids)))
-                self._norms[ids] = Norms(number, buffer, len(ids), shards)
+                self._norms[ids] = Norms(number, buffer, len(ids), shards, self.sketch_width(buffer.numel()))
             norms = self._norms[ids]
             norms.measure(buffer, gradients, self.loss_scale())
         for one in self._preparing:
@@ -258,6 +258,10 @@ class State:
             if prepare is not None:
                 prepare(parameters, gradients, norms)
         return norms
+
+    def sketch_width(self, count: int) -> int:
+        """That of the sketch of a bucket of `count` elements."""
+        return WIDTH
 
     def parameter_id(self, parameter: torch.nn.Parameter) -> int:
         """The id of a parameter, for reducer.residual."""

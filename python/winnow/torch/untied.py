@@ -22,4 +22,4 @@ def expect_tied(optimizer: torch.optim.Optimizer) -> None:
     """UsageError before a step of a copy."""
     if optimizer in _copies:
         raise UsageError("this optimizer of winnow.torch is a copy, which belongs to no model: make one "
-                         "with model= and give it state_dict() of the copy by load_state_dict")
+                         "with model= or group= and give it state_dict() of the copy by load_state_dict")

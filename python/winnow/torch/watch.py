@@ -104,7 +104,7 @@ def _check(optimizer: torch.optim.Optimizer, pairing: "Pairing | None", state: S
         return
     if pairing is None and state.marks.undoes:
         state.reducer.begin_step()  # what this step applies is not undone any more
-    _warn_of_losses(optimizer, pairing, state)
+    warn_of_losses(optimizer, pairing, state)
     _steps[state] = _steps.get(state, 0) + 1
     if _steps[state] == DENSE_STEPS:
         _warn_of_dense(state)
@@ -117,8 +117,9 @@ def warn_of_adaptive(optimizer: torch.optim.Optimizer, remedy: str) -> None:
              f"AdamW so ended 32 % above the loss of dense sums (docs/convergence.md). {remedy}")
 
 
-def _warn_of_losses(optimizer: torch.optim.Optimizer, pairing: "Pairing | None",
-                    state: State) -> None:
+def warn_of_losses(optimizer: torch.optim.Optimizer, pairing: "Pairing | None",
+                   state: State) -> None:
+    """Once: what a step by compressed sums, or without look-ahead, costs."""
     name = type(optimizer).__name__
     of_ddp = any(isinstance(model, DistributedDataParallel) for model, its in states.items() if its is state)
     if pairing is None:

@@ -19,9 +19,11 @@ from winnow.torch import rows
 from winnow.torch.agree import refuse
 from winnow.torch.backend.options import GroupOptions, is_named
 from winnow.torch.backend import sequence
+from winnow.torch.backend.attribution import Attribution
 from winnow.torch.backend.caller import Caller, caller_of, padding_of
 from winnow.torch.backend.sequence import Place, watch_steps
-from winnow.torch.backend.sums import Ranks, Sum, Sums
+from winnow.torch.backend.sums import OUTSIDE, Ranks, Sum, Sums
+from winnow.torch.backend.tensors import are_alike, flat_of, order_of, overlaps
 from winnow.torch.backend.work import GroupWork, failed
 from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
 from winnow.torch.names import id_of
@@ -32,21 +34,10 @@ from winnow.torch.watch import warn_of_adaptive
 _OPS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "average", dist.ReduceOp.PREMUL_SUM: "sum"}
 _COMPRESSED = (torch.float32, torch.bfloat16, torch.float16)
 _SUMMED = (*_COMPRESSED, torch.float64)
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)
 _SUMS = 100  # after which a group says what it has compressed
 _NOWHERE = Place(0, False, 0)
+_OF_NOBODY = Place(0, False, 0, "of gradients that it does not find in optimizers over the group")
 _log = logging.getLogger("winnow")
-
-
-def _flat(tensor: torch.Tensor) -> Optional[torch.Tensor]:
-    """The memory of a tensor without gaps, in one dimension; None for others."""
-    stride = 1
-    for extent, ahead in sorted(((extent, ahead) for extent, ahead in zip(tensor.shape, tensor.stride())
-                                 if extent > 1), key=lambda one: one[1]):
-        if ahead != stride:
-            return None
-        stride *= extent
-    return tensor.detach().as_strided((tensor.numel(),), (1,))
 
 
 def _op_of(given: Any) -> Tuple[Any, float]:
@@ -69,6 +60,7 @@ class WinnowGroup(dist.ProcessGroup):
         self.options, self._is_inherited = options, is_inherited
         self._sums: Optional[Sums] = None
         self._sequence = sequence.Sequence()
+        self.attribution = Attribution(common.group_size)
         self._lock = threading.Lock()  # so that sums are made in the order of their places
         self._why: Counter[str] = collections.Counter()  # how many sums were exact for a reason; "": compressed
         self._compresses: Optional[bool] = None
@@ -185,13 +177,13 @@ class WinnowGroup(dist.ProcessGroup):
         """Of what Winnow sums; None for what torch does. Types and sizes alone decide, which are equal on
         all ranks. `padding`: ranges of the input that are 0."""
         kind, factor = _op_of(getattr(opts, "reduceOp", opts))
-        if any(_overlaps(one) for one in outputs):
+        if any(overlaps(one) for one in outputs):
             return failed(UsageError("a tensor that is expanded, of which several elements share memory: take "
                                      "contiguous()"), outputs)
         if kind in _OPS and len(outputs) == 1 and not inputs and rows.are_rows(outputs[0]) and self.compresses:
             signature = id_of(f"rows {_OPS[kind]} {outputs[0].dtype} {outputs[0].shape}")
             return self._add(outputs, [], kind, factor, signature, caller, self.options.codes_rows)
-        if kind not in _OPS or not _are_alike(outputs, inputs, self._ranks.size):
+        if kind not in _OPS or not are_alike(outputs, inputs, self._ranks.size):
             return None
         dtype, device = outputs[0].dtype, outputs[0].device
         count = sum(one.numel() for one in inputs or outputs)
@@ -204,29 +196,43 @@ class WinnowGroup(dist.ProcessGroup):
         if not may_compress and (kind == dist.ReduceOp.SUM or device.type != "cpu"  # which torch knows
                                  or dtype not in (_COMPRESSED if inputs else _SUMMED)):
             return None
-        scratch = [_flat(one).clone() for one in inputs]
+        scratch = [flat_of(one).clone() for one in inputs]
         for begin, end in padding:
             scratch[0][begin:end] = 0
-        sizes = [f"{one.numel()} {_order_of(one)}" for one in outputs]
+        sizes = [f"{one.numel()} {order_of(one)}" for one in outputs]
         signature = id_of(" ".join([f"{len(inputs)} {_OPS[kind]} {dtype}", *sizes]))
         return self._add(outputs, scratch, kind, factor, signature, caller, may_compress)
 
     def _add(self, outputs: List[torch.Tensor], scratch: List[torch.Tensor], kind: Any, factor: float,
              signature: int, caller: Caller, may_compress: bool) -> GroupWork:
         """Has Winnow make a sum. `scratch`: the inputs."""
-        if factor != 1.0:
-            with torch.no_grad():
-                for tensor in scratch or outputs:
-                    tensor.mul_(factor)
+        flat = [flat_of(one) if one.layout == torch.strided else one for one in outputs]
         with self._lock:
             place, is_gradient = None, self.options.rule == "group" or caller.is_backward
+            serves, attributed = self.attribution.serves_any and not self.lossless, None
             if may_compress:
-                place = (_NOWHERE if not is_gradient else self._sequence.of_owners(caller.owners, signature)
-                         if caller.owners else self._sequence.place(signature))
+                if not is_gradient:
+                    place = _NOWHERE
+                elif serves:
+                    place = _OF_NOBODY
+                    is_dense = all(one.layout == torch.strided for one in outputs)
+                    if is_dense and not scratch and not sequence.finds_unused(caller.owners):
+                        attributed = self.attribution.of(outputs, caller)
+                else:
+                    place = (self._sequence.of_owners(caller.owners, signature) if caller.owners
+                             else self._sequence.place(signature))
                 self._tell()
-            flat = [_flat(one) if one.layout == torch.strided else one for one in outputs]
-            return self._made().add(Sum(flat, scratch, _OPS[kind], signature, place,
-                                        is_gradient, caller.is_ddp, outputs))
+            if factor != 1.0:
+                with torch.no_grad():
+                    for tensor in scratch or outputs:
+                        tensor.mul_(factor)
+            return self._made().add(Sum(flat, scratch, _OPS[kind], signature, place, is_gradient, caller.is_ddp,
+                                        outputs, serves, attributed))
+
+    @property
+    def lossless(self) -> bool:
+        """Whether its sums lose nothing, so that they may be of gradients whatever the optimizer is."""
+        return not self.compresses or self.options.in_use == "topk:1"
 
     @property
     def compresses(self) -> bool:
@@ -237,21 +243,22 @@ class WinnowGroup(dist.ProcessGroup):
         return self._compresses
 
     def has_compressed(self) -> bool:
-        """Whether it has compressed any sum since it was asked last."""
-        before, self._asked = self._asked, self._why[""]
+        """Whether it has compressed any sum of gradients, not of updates, since it was asked last."""
+        before, self._asked = self._asked, self._why[""] - self.attribution.known
         return self._asked > before
 
     def expect_unseen(self, owners: Iterable[Any]) -> None:
         """UsageError if it has compressed sums of the gradients of some of these."""
         if self._why[""] > 0 and any(map(self._sequence.has_seen, owners)):
-            raise UsageError(f"{self._name} has compressed sums of this model's gradients already, and what waits of "
-                             "them would be lost: call attach_hsdp before the first backward pass")
+            raise UsageError(f"{self.described} has compressed sums of this model's gradients already, and what "
+                             "waits of them would be lost: call attach_hsdp before the first backward pass")
 
     def expect_to_follow(self) -> None:
         """A GradScaler makes a step, or skips it. UsageError if this group has compressed its gradients, and
         knows nothing of it: skipped steps would lose what waited."""
-        if self._why[""] > self._asked and self._sums is not None and not self._sums.state.follows_scaler:
-            raise UsageError(f"a GradScaler, and {self._name} compresses sums of gradients that it scales: call "
+        has_compressed = self._why[""] - self.attribution.known > self._asked
+        if has_compressed and self._sums is not None and not self._sums.state.follows_scaler:
+            raise UsageError(f"a GradScaler, and {self.described} compresses sums of gradients that it scales: call "
                              "winnow.torch.attach_scaler(group, scaler) before the first backward pass")
 
     def apply_step(self) -> None:
@@ -264,9 +271,31 @@ class WinnowGroup(dist.ProcessGroup):
         """Its reducer has the statistics and residuals, once a sum was compressed."""
         return self._made().state
 
+    def _note(self, why: str, serves: bool) -> None:
+        """Of one sum, by its thread."""
+        self._why[why] += 1
+        if serves and not why.startswith(OUTSIDE):
+            self.attribution.note(why == "")
+
+    def expect_nothing_sent(self) -> None:
+        """UsageError if it has compressed gradients, so that some wait that no optimizer has prepared."""
+        if self._why[""] > self.attribution.known:
+            raise UsageError(f"{self.described} has compressed sums of gradients already, and what waits of them "
+                             "would be lost: make the optimizer before the first backward pass")
+
+    def average_exactly(self, tensor: torch.Tensor) -> None:
+        """tensor = its mean over the ranks."""
+        self._others.allreduce([tensor], dist.AllreduceOptions()).wait()
+        tensor.div_(self._ranks.size)
+
+    @property
+    def rank_count(self) -> int:
+        """How many ranks it has."""
+        return self._ranks.size
+
     def _made(self) -> Sums:
         if self._sums is None:
-            self._sums = Sums(self.options, self._ranks, self._why.update)
+            self._sums = Sums(self.options, self._ranks, self._note)
         return self._sums
 
     def _tell(self, is_last: bool = False) -> None:
@@ -274,13 +303,13 @@ class WinnowGroup(dist.ProcessGroup):
         mixed = self._sequence.mixed
         if mixed and not self._has_warned:
             self._has_warned = True
-            warn(f"mixed {self.group_name}", f"winnow: {self._name}: two optimizers step after backward passes "
+            warn(f"mixed {self.group_name}", f"winnow: {self.described}: two optimizers step after backward passes "
                  "whose sums look alike, so that what waits of one model could go to the other: such sums travel "
                  "dense from here on. Give each model a group of its own")
         if self._sequence.is_wrapped_anew:
-            warn(f"wrapped {self.group_name}", f"winnow: {self._name}: a model is in another DistributedDataParallel "
-                 "than before, whose buckets are others: what waited of its gradients is lost. "
-                 "winnow.torch.attach keeps it, by detach and attach")
+            warn(f"wrapped {self.group_name}", f"winnow: {self.described}: a model is in another "
+                 "DistributedDataParallel than before, whose buckets are others: what waited of its gradients is "
+                 "lost. winnow.torch.attach keeps it, by detach and attach")
         if self._has_told or not (is_last or sum(self._why.values()) >= _SUMS):
             return
         self._has_told = True
@@ -288,7 +317,7 @@ class WinnowGroup(dist.ProcessGroup):
         compressed = why.pop("", 0)
         exact = "; ".join(f"{count} {reason}" for reason, count in why.items())
         if (compressed or exact) and self._ranks.rank == 0:
-            _log.warning("winnow: %s: compressed %d sums by %s; exact were %s and everything else", self._name,
+            _log.warning("winnow: %s: compressed %d sums by %s; exact were %s and everything else", self.described,
                          compressed, self.options.in_use, exact and exact + "," or "sums of fewer than "
                          f"{self.options.min_bytes} bytes")
 
@@ -298,12 +327,13 @@ class WinnowGroup(dist.ProcessGroup):
             self._has_told = True
             if self._ranks.rank == 0:
                 _log.warning("winnow: %s has the backend of the job, and sums exactly. If these are gradients, "
-                             "give it pg_options, or name it in WINNOW_TORCH_GROUPS", self._name)
+                             "give it pg_options, or name it in WINNOW_TORCH_GROUPS", self.described)
 
     @property
-    def _name(self) -> str:
-        described = self.group_desc
-        name = self.group_name if described in ("", "undefined") else described
+    def described(self) -> str:
+        """How messages call it."""
+        given = self.group_desc
+        name = self.group_name if given in ("", "undefined") else given
         return f"group {name} of {self._ranks.size} ranks"
 
     def shutdown(self) -> None:
@@ -365,32 +395,6 @@ for _name in ("_allgather_base", "all_gather_single", "all_gather_single_coalesc
     if hasattr(dist.ProcessGroup, _name):
         _delegate(_name, _name)
 _delegate("recvAnysource", "recv_anysource")  # as C++ calls it
-
-
-def _are_alike(outputs: List[torch.Tensor], inputs: List[torch.Tensor], size: int) -> bool:
-    """Whether these are ordinary tensors of one type in one place, without gaps, and inputs hold an output
-    for each of `size` ranks."""
-    return (len(outputs) > 0 and len(inputs) in (0, len(outputs))
-            and all(_is_ordinary(one) and (one.dtype, one.device) == (outputs[0].dtype, outputs[0].device)
-                    and _flat(one) is not None for one in (*outputs, *inputs))
-            and all(source.numel() == size * output.numel() and source.is_contiguous() and output.is_contiguous()
-                    for source, output in zip(inputs, outputs)))
-
-
-def _is_ordinary(tensor: Any) -> bool:
-    return (type(tensor) in _ORDINARY and tensor.layout == torch.strided and tensor.numel() > 0
-            and tensor.device.type in ("cpu", "cuda") and not tensor.is_neg() and not tensor.is_conj())
-
-
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements share memory."""
-    return tensor.layout == torch.strided and any(
-        extent > 1 and ahead == 0 for extent, ahead in zip(tensor.shape, tensor.stride()))
-
-
-def _order_of(tensor: torch.Tensor) -> str:
-    """In which order the dimensions of a tensor lie; empty for C's."""
-    return "" if tensor.is_contiguous() else str(tensor.stride())
 
 
 class _Common(NamedTuple):

@@ -55,6 +55,11 @@ class _Steps:
 _steps = _Steps()
 
 
+def steps_made() -> int:
+    """By all optimizers so far."""
+    return _steps.count
+
+
 @functools.lru_cache(maxsize=None)
 def watch_steps() -> None:
     """From here on, once per process."""
@@ -87,6 +92,11 @@ def _note_wrapper(ddp: DistributedDataParallel) -> None:
         _wrapped[parameter] = _wrapped.get(parameter, 0) + 1
         if ddp.find_unused_parameters:
             _unused[parameter] = True
+
+
+def finds_unused(owners: Sequence_[Any]) -> bool:
+    """Whether DistributedDataParallel may throw away sums of the gradients of these."""
+    return any(isinstance(owner, torch.Tensor) and owner in _unused for owner in owners)
 
 
 def in_backward() -> bool:
@@ -138,7 +148,7 @@ class Sequence:
         number = id_of(f"{numbers} {signature}")
         before = self._seen.get(number, 0)
         self._seen[number] = before + 1
-        if any(isinstance(owner, torch.Tensor) and owner in _unused for owner in owners):
+        if finds_unused(owners):
             return Place(number, False, 0, "of models that find unused parameters, whose sums "
                          "DistributedDataParallel throws away")
         return Place(number, before >= _REPEATS, 0)

@@ -16,18 +16,25 @@ from winnow._library import CommError, UsageError
 from winnow.reducer import Reducer
 from winnow.segments import Segment
 from winnow.torch import rows
+from winnow.torch.backend.attribution import Attributed
 from winnow.torch.backend.options import GroupOptions
 from winnow.torch.backend.sequence import Place as Gradient
+from winnow.torch.backend.updates import Delivery, reduce_updates
 from winnow.torch.backend.work import GroupWork
 from winnow.torch.checkpoint import Owner
 from winnow.torch.completer import Completer, elsewhere
 from winnow.torch.end_of_pass import EndOfPass
 from winnow.torch.meeting import Base, Meeting
 from winnow.torch.names import id_of, listed
+from winnow.torch.norms import WIDTH
 from winnow.torch.place import Place
 from winnow.torch.state import State
 from winnow.transports import Transport
 from winnow.work import Work
+
+
+OUTSIDE = "outside of backward passes"  # why sums are exact
+_WIDTHS = (17, 31, 61, 127, 251, 509)  # of sketches: primes, as WIDTH
 
 
 class Ranks(NamedTuple):
@@ -51,6 +58,8 @@ class Sum(NamedTuple):
     is_gradient: bool  # by the group's rule, on this rank
     is_of_ddp: bool  # which waits for it at the end of the backward pass
     result: List[torch.Tensor]  # what the caller gets
+    is_served: bool = False  # optimizers of winnow.torch are made over the group
+    attributed: Optional[Attributed] = None  # to their parameters
 
     @property
     def has_rows(self) -> bool:
@@ -85,8 +94,10 @@ class GroupState(State):
 
     def __init__(self, options: GroupOptions, ranks: Ranks):
         super().__init__(options.compressor, timeout=ranks.timeout, **options.options)
-        self._ranks = ranks
+        self._ranks, self._options = ranks, options
         self._base: Optional[Base] = None
+        self.elements = 0  # of all parameters of the optimizers over the group
+        self.sum_is_of = 1  # by how many times the sum that is prepared now is more than the mean
 
     @property
     def base(self) -> Base:
@@ -105,8 +116,22 @@ class GroupState(State):
         return self.make(self.compressor, options)
 
     @property
+    def lossless(self) -> bool:
+        return not self._options.compresses or self._options.in_use == "topk:1"
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return self._ranks.size
+
+    @property
     def is_midway(self) -> bool:
         return self.is_open and self.reducer.totals()["calls"] > 0
+
+    def sketch_width(self, count: int) -> int:
+        """Sums of all parameters share what one bucket of them would have: errors of many add up to less."""
+        share = WIDTH * count / max(1, self.elements)
+        return next((width for width in _WIDTHS if width >= share), WIDTH)
 
     def names_any(self, parameters: Set[int]) -> bool:
         """It does not know, so that a step of any is its own."""
@@ -133,8 +158,9 @@ class _Vote:
     def __call__(self, call: Sum) -> Tuple[Optional[int], str]:
         """The id by which it is to be compressed; None: why not."""
         place = call.gradient
-        flags = (1 if call.is_gradient else 0) | (2 if place.is_known else 0)
-        mine = call.signature, call.shape, place.id, place.generation > 0, flags, place.generation
+        flags = call.is_gradient | place.is_known << 1 | call.is_served << 2
+        owners = 0 if call.attributed is None else call.attributed.id
+        mine = call.signature, call.shape, place.id, place.generation > 0, flags, owners, place.generation
         words = array.array("Q", bytes(8 * len(mine) * self._size))
         begin = len(mine) * self._rank
         words[begin:begin + len(mine)] = array.array("Q", mine)
@@ -147,15 +173,16 @@ class _Vote:
                              "All ranks of a group make the same calls in the same order")
         exact = [rank for rank, vote in enumerate(votes) if not vote[4] & 1]
         if exact:
-            return None, "outside of backward passes" if len(exact) == self._size else (
-                f"outside of backward passes on rank {listed(exact)} alone")
-        apart = [rank for rank, vote in enumerate(votes) if vote[2:5] != votes[0][2:5]]
+            return None, OUTSIDE if len(exact) == self._size else f"{OUTSIDE} on rank {listed(exact)} alone"
+        apart = [rank for rank, vote in enumerate(votes) if vote[2:6] != votes[0][2:6]]
         if apart:
             return None, f"of gradients that rank {listed(apart)} knows otherwise than rank 0"
+        if owners != 0:
+            return owners, ""
         if not place.is_known:
             return None, place.why_not
         # Optimizers of other models, or with another state, on any rank: what waited is of others.
-        generations = [vote[5] for vote in votes]
+        generations = [vote[6] for vote in votes]
         return place.id if not any(generations) else id_of(f"{place.id} {generations}"), ""
 
     def close(self) -> None:
@@ -167,9 +194,9 @@ class Sums:
     """A thread that makes one sum after the other, so that the caller waits for none. What it needs of
     connections it makes with the first sum."""
 
-    def __init__(self, options: GroupOptions, ranks: Ranks, note: Callable[[List[str]], None]):
+    def __init__(self, options: GroupOptions, ranks: Ranks, note: Callable[[str, bool], None]):
         self.options = options
-        self._ranks, self._note = ranks, note  # a list of one reason; empty: compressed
+        self._ranks, self._note = ranks, note  # of why a sum is exact; empty: it is compressed
         self.state = GroupState(options, ranks)
         self._completer = Completer(self.state.overlap, elsewhere)  # where callbacks may wait for other sums
         self._end = EndOfPass(self.state.overlap)
@@ -202,7 +229,7 @@ class Sums:
             if self._aborted:
                 raise CommError("the group was aborted")
             number = self._vote_on(call)
-            work = self._exactly(call) if number is None else self._compressed(call, number)
+            work = self._exactly(call) if number is None else self._compressed(call, place, number)
             if work is None:
                 self.state.overlap.end()
                 elsewhere(functools.partial(place.complete, future, call.result))
@@ -220,12 +247,15 @@ class Sums:
         if self._vote is None:
             self._vote = _Vote(self.state.base.host_transport(self._ranks.timeout), self._ranks.timeout)
         number, why = self._vote(call)
-        self._note([why])
+        self._note(why, call.is_served)
         return number
 
-    def _compressed(self, call: Sum, number: int) -> Optional[Work]:
+    def _compressed(self, call: Sum, place: Place, number: int) -> "Optional[Work | Delivery]":
         """None if it is done."""
         self.state.overlap.count(number)
+        if call.attributed is not None:
+            with place.working():
+                return reduce_updates(self.state, place, call.outputs, call.attributed, call.op)
         reducer, ids = self.state.reducer, _ids(number, len(call.outputs))
         if call.has_rows:
             return _sum_rows(reducer, call, number)
