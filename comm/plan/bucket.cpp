@@ -19,9 +19,10 @@ using compress::Piece;
 /// Cuts segments into parts of at most max_count positions and pieces of at most max_piece; each
 /// piece begins at a multiple of `unit`. A parameter that was cut before keeps its pieces, whatever
 /// their length.
-std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector<bool>& chosen,
-                            ParameterStates& parameters, std::uint64_t max_count,
-                            std::uint64_t max_piece, std::uint64_t unit) {
+std::vector<BucketPart> cut_parts(std::span<const Segment> segments,
+                                  const std::vector<bool>& chosen, ParameterStates& parameters,
+                                  std::uint64_t max_count, std::uint64_t max_piece,
+                                  std::uint64_t unit) {
   std::vector<BucketPart> parts;
   const auto next_base = [unit](const compress::Part& part) {
     return (part.count + unit - 1) / unit * unit;
@@ -145,7 +146,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   expect_messages((bucket.count + most - 1) / most, bucket.count, options);  // before work for each
   const std::uint64_t block = compressor.block() > 0 ? compressor.block() : Options::kMaxPart;
   const auto cut_compressed = [&](ParameterStates& states, std::uint64_t longest) {
-    auto parts = cut(segments, compressed, states, longest, block, kernels::Partition::kUnit);
+    auto parts = cut_parts(segments, compressed, states, longest, block, kernels::Partition::kUnit);
     for (BucketPart& part : parts) {
       compress::share_out(part.part, compressor, 1, compress::Part::kNobody);
     }
@@ -185,7 +186,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     }
   }
   for (std::size_t s = 0; s < segments.size(); ++s) rest[s] = !compressed[s];
-  auto dense_parts = cut(segments, rest, parameters, most, block, 1);
+  auto dense_parts = cut_parts(segments, rest, parameters, most, block, 1);
   for (BucketPart& part : dense_parts) part.schedule = &kDense;
 
   bucket.compressed = parts.size();
