@@ -85,9 +85,10 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
     parser.add_argument("--compressor", default="topk:0.03,int4", help="default: %(default)s")
     parser.add_argument("--schedule", help="default: balanced, or auto if nothing is compressed")
-    parser.add_argument("--optimizer", default="winnow", choices=("winnow", "torch", "attached", "backend"),
-                        help="whose AdamW; torch's attached as README shows; or torch's over a process group of "
-                        "the backend winnow; default: %(default)s")
+    parser.add_argument("--optimizer", default="winnow", choices=("winnow", "torch", "attached", "backend", "group"),
+                        help="whose AdamW; torch's attached as README shows; torch's over a process group of the "
+                        "backend winnow; or Winnow's over one, with sums by hooks in place of "
+                        "DistributedDataParallel; default: %(default)s")
     parser.add_argument("--no-look-ahead", action="store_true",
                         help="take gradients at the weights as they are")
     parser.add_argument("--share", type=float, help="of the residual by which to look ahead, instead "
@@ -114,6 +115,26 @@ def parse():
         parser.error("a checkpoint would lack what PowerSGD keeps")
     arguments.stop = arguments.stop or arguments.steps
     return arguments
+
+
+class Summed(nn.Module):
+    """A model whose gradients are summed by a hook of each parameter, as in a trainer of one's own."""
+
+    def __init__(self, module, group):
+        super().__init__()
+        self.module, self._group, self._works = module, group, []
+        for parameter in module.parameters():
+            parameter.register_post_accumulate_grad_hook(self._sum)
+
+    def forward(self, inputs):
+        return self.module(inputs)
+
+    def _sum(self, parameter):
+        self._works.append(dist.all_reduce(parameter.grad, dist.ReduceOp.AVG, self._group, async_op=True))
+
+    def wait(self):
+        while self._works:
+            self._works.pop().wait()
 
 
 def attach(ddp, optimizer, arguments):
@@ -170,23 +191,25 @@ def load(folder, ddp, optimizer, state):
     return own["step"]
 
 
-def train(ddp, optimizer, text, done, arguments):
+def train(ddp, group, optimizer, text, done, arguments):
     """Held-out losses, [steps, seconds of training, loss] each, the last at the end, on rank 0; and the
     median of the seconds of a step."""
     training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
     generator = torch.Generator().manual_seed(1000 * arguments.seed + dist.get_rank())
     for _ in range(done):
         sample(training, generator, arguments.batch)  # those before the checkpoint
-    looks = arguments.optimizer == "winnow" and not arguments.no_look_ahead
+    looks = isinstance(optimizer, winnow.torch.AdamW) and not arguments.no_look_ahead
     curve, took = [], []
     for step in range(done + 1, arguments.stop + 1):
         begin = time.perf_counter()
-        for group in optimizer.param_groups:
-            group["lr"] = rate_at(step - 1, arguments)
+        for parameters in optimizer.param_groups:
+            parameters["lr"] = rate_at(step - 1, arguments)
         optimizer.zero_grad()
-        with (winnow.torch.look_ahead(ddp, optimizer, arguments.share) if looks
+        with (winnow.torch.look_ahead(ddp if group is None else group, optimizer, arguments.share) if looks
               else contextlib.nullcontext()):
             loss_of(ddp, sample(training, generator, arguments.batch)).backward()
+        if isinstance(ddp, Summed):
+            ddp.wait()
         optimizer.step()
         took.append(time.perf_counter() - begin)
         if step % arguments.every == 0 or step == arguments.stop:
@@ -204,12 +227,14 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(arguments.seed)
     group = None
-    if arguments.optimizer == "backend":
+    if arguments.optimizer in ("backend", "group"):
         options = winnow.torch.GroupOptions(arguments.compressor, schedule=arguments.schedule or "balanced")
         group = dist.new_group(backend="winnow", pg_options=options)
-    # One bucket: over gloo, PowerSGD's hook mixes up the messages of several.
-    ddp = DistributedDataParallel(Transformer(arguments.width, arguments.layers), process_group=group,
-                                  bucket_cap_mb=100)
+    model = Transformer(arguments.width, arguments.layers)
+    if arguments.optimizer == "group":
+        ddp = Summed(model, group)
+    else:  # One bucket: over gloo, PowerSGD's hook mixes up the messages of several.
+        ddp = DistributedDataParallel(model, process_group=group, bucket_cap_mb=100)
     settings = {"lr": arguments.rate, "betas": (0.9, arguments.beta2)}
     optimizer = torch.optim.AdamW(ddp.parameters(), **settings)
     if group is None:
@@ -220,9 +245,11 @@ def main():
         arguments.optimizer = "torch"  # nothing waits
     if arguments.optimizer == "winnow":
         optimizer = winnow.torch.AdamW(ddp.parameters(), model=ddp, **settings)
+    if arguments.optimizer == "group":
+        optimizer = winnow.torch.AdamW(ddp.parameters(), group=group, **settings)
     text = torch.tensor(list(arguments.text.read_bytes()))
     done = load(arguments.resume, ddp, optimizer, state) if arguments.resume else 0
-    curve, step_seconds = train(ddp, optimizer, text, done, arguments)
+    curve, step_seconds = train(ddp, group, optimizer, text, done, arguments)
     if arguments.checkpoint:
         save(arguments.checkpoint, arguments.stop, ddp, optimizer, state)
 
