@@ -189,16 +189,14 @@ int winnow_all_reduce_rows(winnow_reducer* reducer, const winnow_rows* mine, int
   return guarded([&] {
     winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
     const auto [bytes, type, id, table_rows, width, own, numbers, elements] =
-        winnow::comm::read(mine, "rows");
+        winnow::comm::read(mine, "mine");
     const auto*& numbers_out = expect_given(rows, "rows");
     const auto*& values_out = expect_given(values, "values");
     std::uint64_t& count_out = expect_given(count, "count");
-    WINNOW_EXPECTS(width == 0 || own <= UINT64_MAX / width,
-                   std::to_string(own) + " rows of " + std::to_string(width) +
-                       " elements are more than memory can have");
-    const winnow::Rows sums =
-        given.all_reduce_rows({numbers, own}, {elements, own * width, type_of(type, id)},
-                              {id, table_rows, width}, op_of(op));
+    const bool wraps = width > 0 && own > UINT64_MAX / width;  // which the AllReducer refuses
+    const winnow::Rows sums = given.all_reduce_rows(
+        {numbers, own}, {elements, wraps ? UINT64_MAX : own * width, type_of(type, id)},
+        {id, table_rows, width}, op_of(op));
     numbers_out = sums.ids.data();
     values_out = sums.values.data();
     count_out = sums.ids.size();

@@ -62,7 +62,7 @@ class Call {
   const Request& request_;
   const Workspace::Scope scratch_, device_scratch_, pinned_scratch_;  // end with the call
   Planned planned_;
-  std::uint64_t number_ = 0;  // of the call, once it has begun
+  std::uint64_t number_ = 0;   // of the call, once it has begun
   const bool stream_ordered_;  // the host waits for nothing but sizes
 };
 

@@ -23,7 +23,7 @@ struct CallParts {
   std::span<Exchange> exchanges;
   Stats& stats;
   compress::Header header;  ///< of the call, for messages that are of no part
-  bool is_first;  ///< of the bucket: later calls take no more scratch than this one
+  bool is_first;            ///< of the bucket: later calls take no more scratch than this one
 
   const Exec& exec() const { return setup.exec(); }
 };

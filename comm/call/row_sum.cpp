@@ -13,6 +13,8 @@
 namespace winnow::comm {
 namespace {
 
+constexpr std::uint64_t kMostElements = std::numeric_limits<std::uint64_t>::max() / 64;
+
 std::string dimensions_of(const RowTable& table) {
   return std::to_string(table.rows) + " x " + std::to_string(table.width);
 }
@@ -20,7 +22,6 @@ std::string dimensions_of(const RowTable& table) {
 /// Why there can be no sum of rows of this table on any rank, or empty.
 std::string refuse_table(const RowTable& table, ElementType type, ReduceOp op, int ranks) {
   constexpr std::uint64_t kMostOfAnOwner = std::numeric_limits<std::uint32_t>::max();
-  constexpr std::uint64_t kMostElements = std::numeric_limits<std::uint64_t>::max() / 64;
   if (op != ReduceOp::sum && op != ReduceOp::average) {
     return "all_reduce_rows takes sums and averages";
   }
@@ -29,10 +30,12 @@ std::string refuse_table(const RowTable& table, ElementType type, ReduceOp op, i
            std::string(name_of(type));
   }
   if (table.rows > kMostOfAnOwner * static_cast<std::uint64_t>(ranks)) {
-    return "a table of " + dimensions_of(table) + " has more than 2^32 - 1 rows for each rank";
+    return "table_rows is " + std::to_string(table.rows) +
+           ": the count of a table's rows is at most 2^32 - 1 for each rank";
   }
   if (table.width > 0 && table.rows > kMostElements / table.width) {
-    return "a table of " + dimensions_of(table) + " has more elements than memory can have";
+    return "a table of " + std::to_string(table.rows) + " rows of width " +
+           std::to_string(table.width) + " has a count of elements that no memory can have";
   }
   return {};
 }
@@ -41,19 +44,20 @@ std::string refuse_table(const RowTable& table, ElementType type, ReduceOp op, i
 std::string refuse_rows(const RowTable& table, std::span<const std::uint64_t> ids,
                         const ConstElements& rows) {
   if (ids.size() > std::numeric_limits<std::uint32_t>::max()) {
-    return "all_reduce_rows takes below 2^32 rows of a rank, not " + std::to_string(ids.size());
+    return "the count of rows is " + std::to_string(ids.size()) + ": must be below 2^32";
   }
-  if (rows.size() != ids.size() * table.width) {
+  const bool wraps = table.width > 0 && ids.size() > kMostElements / table.width;
+  if (wraps || rows.size() != ids.size() * table.width) {
     return std::to_string(ids.size()) + " rows of a table of " + dimensions_of(table) +
            " do not have " + std::to_string(rows.size()) + " elements";
   }
   if (const auto wrong = memory_error(ids.data(), ids.size(), sizeof(std::uint64_t));
       !wrong.empty()) {
-    return "the row numbers" + wrong;
+    return "the array of rows" + wrong;
   }
   if (const auto wrong = memory_error(rows.data(), rows.size(), bytes_of(rows.type()));
       !wrong.empty()) {
-    return "the rows" + wrong;
+    return "the array of values" + wrong;
   }
   const auto outside =
       std::ranges::find_if(ids, [&](std::uint64_t id) { return id >= table.rows; });

@@ -517,7 +517,7 @@ static void reduce(winnow_transport* transport, enum ending ending) {
   CHECK(strlen(text) == 4 && bytes > 5);
   OK(winnow_reducer_options(reducer, NULL, 0, &bytes));
   OK(winnow_reducer_stats(reducer, WINNOW_ALL_CALLS, text, sizeof text, &bytes));
-  CHECK(text[0] == '{' && strstr(text, "\"calls\":6,") != NULL);
+  CHECK(text[0] == '{' && strstr(text, "\"calls\":8,") != NULL);
   CHECK(strstr(text, "\"residual_norm\":null") != NULL);
   OK(winnow_reducer_stats(reducer, WINNOW_LAST_CALL, text, sizeof text, &bytes));
   CHECK(strstr(text, "\"calls\":1,") != NULL);
