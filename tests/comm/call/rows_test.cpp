@@ -190,7 +190,7 @@ TEST(Rows, NoRankIsBusierThanOthers) {
   });
 }
 
-/// What is summed over ranks: gradients and residuals before, results and residuals afterwards.
+/// Over ranks, gradients and residuals before add up to results and residuals afterwards.
 TEST(Rows, LossyCodingsLoseNothing) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {

@@ -209,7 +209,8 @@ class WinnowGroup(dist.ProcessGroup):
         flat = [flat_of(one) if one.layout == torch.strided else one for one in outputs]
         with self._lock:
             place, is_gradient = None, self.options.rule == "group" or caller.is_backward
-            serves, attributed = self.attribution.serves_any and not self.lossless, None
+            serves = self.attribution.serves_any and self.compresses and not self.options.lossless
+            attributed = None
             if may_compress:
                 if not is_gradient:
                     place = _NOWHERE
@@ -228,11 +229,6 @@ class WinnowGroup(dist.ProcessGroup):
                         tensor.mul_(factor)
             return self._made().add(Sum(flat, scratch, _OPS[kind], signature, place, is_gradient, caller.is_ddp,
                                         outputs, serves, attributed))
-
-    @property
-    def lossless(self) -> bool:
-        """Whether its sums lose nothing, so that they may be of gradients whatever the optimizer is."""
-        return not self.compresses or self.options.in_use == "topk:1"
 
     @property
     def compresses(self) -> bool:

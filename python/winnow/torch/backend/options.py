@@ -58,6 +58,11 @@ class GroupOptions:
         return self._words["compressor"] != "none" and self._words["enable"] != "0"
 
     @property
+    def lossless(self) -> bool:
+        """Whether sums lose nothing, so that they may be of gradients whatever the optimizer is."""
+        return not self.compresses or self.in_use == "topk:1"
+
+    @property
     def codes_rows(self) -> bool:
         """Whether what is not sent of sparse sums waits."""
         return self._words["rows"] != "exact"

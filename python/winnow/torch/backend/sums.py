@@ -117,7 +117,7 @@ class GroupState(State):
 
     @property
     def lossless(self) -> bool:
-        return not self._options.compresses or self._options.in_use == "topk:1"
+        return self._options.lossless
 
     @property
     def ranks(self) -> int:
@@ -275,7 +275,8 @@ class Sums:
         if call.has_rows:  # by WINNOW_ENABLE, and perhaps WINNOW_ROWS
             whole = call.outputs[0].to_dense()
             self._exact.all_reduce_bucket([Segment(whole, call.signature, exempt=True)], call.op)
-            call.outputs[0].copy_(whole.to_sparse(1))
+            with torch.no_grad():
+                call.outputs[0].copy_(whole.to_sparse(1))
             return None
         if not call.inputs:
             return self._exact.all_reduce_async([Segment(output, one, exempt=True)
