@@ -273,7 +273,7 @@ class Sums:
         if call.has_rows and "enable=0" in self._exact.options.split():
             return _sum_rows(self._exact, call, call.signature)
         if call.has_rows:  # by WINNOW_ENABLE, and perhaps WINNOW_ROWS
-            whole = call.outputs[0].to_dense()
+            whole = call.outputs[0].coalesce().to_dense()
             self._exact.all_reduce_bucket([Segment(whole, call.signature, exempt=True)], call.op)
             with torch.no_grad():
                 call.outputs[0].copy_(whole.to_sparse(1))
