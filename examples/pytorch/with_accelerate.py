@@ -3,10 +3,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: torchrun --nproc_per_node=2 examples/pytorch/with_accelerate.py [--backend] [STEPS]
 
-Winnow in a training loop of Accelerate: attach after prepare, or with --backend the process group, made
-before.
+Winnow in a training loop of Accelerate: attach after prepare, or with --backend an optimizer over the
+process group, which is made before.
 """
 import argparse
+import contextlib
+import functools
 
 import torch
 import torch.distributed as dist
@@ -16,32 +18,38 @@ import winnow.torch
 from transformer import TEXT, Transformer, loss_of, sample
 
 
-def train(steps, over_backend=False):
+def train(steps, over_backend=False, **options):
+    """`options`: those of an Accelerator, such as mixed_precision and gradient_accumulation_steps."""
     if over_backend:
         dist.init_process_group("winnow")
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=True, **options)
     model = Transformer(width=64, layers=1)
     if over_backend:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+        group = dist.group.WORLD
+        optimizer = winnow.torch.AdamW(model.parameters(), lr=2e-3, group=group)
+        ahead = functools.partial(winnow.torch.look_ahead, group, optimizer)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+        ahead = contextlib.nullcontext  # attach looks ahead by itself
     model, optimizer = accelerator.prepare(model, optimizer)
     if not over_backend:
         winnow.torch.attach(model, optimizer)
 
     text = torch.tensor(list(TEXT.read_bytes()))
     generator = torch.Generator().manual_seed(accelerator.process_index)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        accelerator.backward(loss_of(model, sample(text, generator, 8)))
-        optimizer.step()
+    for _ in range(steps * accelerator.gradient_accumulation_steps):
+        with accelerator.accumulate(model):
+            with ahead():
+                accelerator.backward(loss_of(model, sample(text, generator, 8)))
+            optimizer.step()
+            optimizer.zero_grad()
 
     with torch.no_grad():
-        loss = loss_of(model.module, sample(text, torch.Generator().manual_seed(2), 256))
+        loss = loss_of(accelerator.unwrap_model(model), sample(text, torch.Generator().manual_seed(2), 256))
     accelerator.print(f"loss {loss:.4f} after {steps} steps")
     if not over_backend:
         accelerator.print(winnow.torch.report(model))
-    return model.module
+    return accelerator.unwrap_model(model)
 
 
 def main():

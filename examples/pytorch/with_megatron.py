@@ -7,6 +7,8 @@ Winnow in Megatron-Core's DistributedDataParallel, over a group of a ProcessGrou
 parallelism, or with --instances the one between two instances of the distributed optimizer, such as nodes.
 """
 import argparse
+import contextlib
+import functools
 import types
 
 import torch
@@ -58,13 +60,19 @@ def train(steps, instances=1, overlap=False):
                                       num_distributed_optimizer_instances=instances),
         model, pg_collection=made)
     ddp.broadcast_params()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    if instances == 1:
+        optimizer = winnow.torch.AdamW(model.parameters(), lr=2e-3, group=made.dp)
+        ahead = functools.partial(winnow.torch.look_ahead, made.dp, optimizer)
+    else:  # sums are of shards
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+        ahead = contextlib.nullcontext
     text = torch.tensor(list(TEXT.read_bytes()))
     generator = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(steps):
         ddp.zero_grad_buffer()
         optimizer.zero_grad()
-        loss_of(ddp, sample(text, generator, 8)).backward()
+        with ahead():
+            loss_of(ddp, sample(text, generator, 8)).backward()
         ddp.finish_grad_sync()
         for buffer in ddp.buffers if instances > 1 else ():  # each rank has the sums of its shard
             shard = buffer.grad_data.chunk(made.intra_dp_cp.size())[made.intra_dp_cp.rank()].clone()

@@ -51,8 +51,24 @@ def expect_trained(model, groups, before=None):
 
 
 def case_accelerate():
+    """AdamW over the group takes the steps of attach, bit for bit, in each way to train."""
+    from accelerate.state import AcceleratorState
     from with_accelerate import train
-    expect_trained(train(STEPS, over_backend=True), [dist.group.WORLD])
+    os.environ["WINNOW_COMPRESSOR"] = "topk:0.03,int4"
+    for options in ({}, {"gradient_accumulation_steps": 4, "mixed_precision": "bf16"},
+                    {"dynamo_backend": "inductor"}):
+        weights = []
+        for over_backend in True, False:
+            torch.manual_seed(1)
+            model = train(STEPS, over_backend, **options)
+            weights.append([weight.detach().clone() for weight in model.parameters()])
+            if over_backend:
+                expect_trained(model, [dist.group.WORLD])
+            else:
+                expect(all(map(torch.equal, *weights)), f"the steps of attach: {options}")
+                say(f"as attach: {options}")
+            AcceleratorState._reset_state(reset_partial_state=True)
+            dist.destroy_process_group()
 
 
 def case_lightning():
@@ -106,6 +122,7 @@ def expect_padding_unseen(deepspeed):
 
 def case_megatron():
     from with_megatron import train
+    os.environ["WINNOW_COMPRESSOR"] = "topk:0.03,int4"
     dist.init_process_group("gloo")
     for instances, overlap in (1, False), (1, True), (2, False):
         torch.manual_seed(1)
@@ -120,7 +137,8 @@ def main():
     for name in sys.argv[1:]:
         globals()[f"case_{name}"]()
         say("ok", name)
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 """torch's clip_grad_norm_ for gradients that ranks prepare: it sees norms of gradients where p.grad
 holds an update."""
 import functools
+import sys
 import weakref
 from typing import Any, Dict, Iterable, List, MutableMapping, Tuple, Union
 
@@ -25,6 +26,7 @@ def serve(marks: Marks) -> None:
     """From here on clip_grad_norm_, get_total_norm and clip_grads_with_norm_ know these."""
     _served.add(marks)
     follow()
+    _follow_deepspeed()
 
 
 @functools.lru_cache(maxsize=None)
@@ -95,6 +97,26 @@ def _follow_scalers() -> None:
         return found
 
     torch.amp.GradScaler._unscale_grads_ = unscale_all
+
+
+def _follow_deepspeed() -> None:
+    """An engine clips by a function of its own, to a norm of 1 where nothing is configured."""
+    engine = getattr(sys.modules.get("deepspeed.runtime.engine"), "DeepSpeedEngine", None)
+    of_deepspeed = getattr(engine, "clip_fp32_gradients", None)
+    if of_deepspeed is None or hasattr(of_deepspeed, "follows"):
+        return
+
+    @functools.wraps(of_deepspeed)
+    def clip_fp32_gradients(self: Any) -> None:
+        parameters = list(self.module.parameters())
+        marked = {id(parameter) for parameter, _ in _marked()}
+        if self.mpu is None and any(id(parameter) in marked for parameter in parameters):
+            torch.nn.utils.clip_grad_norm_(parameters, self.gradient_clipping())
+        else:
+            of_deepspeed(self)
+
+    clip_fp32_gradients.follows = True  # type: ignore[attr-defined]
+    engine.clip_fp32_gradients = clip_fp32_gradients  # type: ignore[union-attr]
 
 
 def _marked() -> List[Tuple[torch.Tensor, Mark]]:
