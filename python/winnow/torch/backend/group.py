@@ -113,7 +113,7 @@ class WinnowGroup(dist.ProcessGroup):
         if len(given) != 1:
             return self._others.allreduce(tensors, *arguments, **keywords)
         caller, kind = caller_of(sys._getframe(1)), _op_of(getattr(opts, "reduceOp", opts))[0]
-        if caller.take is not None and caller.take(given[0], kind):
+        if caller.take is not None and caller.take(given[0], kind, caller):
             return None  # nothing is to be waited for
         work = self._sum(given, [], opts, caller)
         if work is None and kind == dist.ReduceOp.AVG and not given[0].is_floating_point():
