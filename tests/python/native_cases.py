@@ -1,6 +1,8 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """attach_hsdp where torch itself would sum between replicas, over a group of the backend, as torchtitan uses it."""
+import warnings
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -11,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import winnow.torch
 from hsdp_cases import expect_close, expect_one_model, meshes, uneven, whole
 from torch_harness import FIXED, SIZE, batch, expect, expect_refused, mesh_over_winnow, step
+from winnow.torch import warn
 from winnow.torch.names import id_of
 
 OPTIONS = {"min_bytes": 0, **FIXED}
@@ -130,3 +133,39 @@ def case_native_passes_of_parts():
     expect_close(model, plain)
     expect_one_model(model)
     state.close()
+
+
+class Holder(torch.optim.Optimizer):
+    """As torchtitan's OptimizersContainer."""
+
+    def __init__(self, optimizer):
+        self.optimizers = [optimizer]
+        super().__init__([p for group in optimizer.param_groups for p in group["params"]], {})
+
+    def step(self, closure=None):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+def case_native_held_optimizers():
+    """An optimizer that another one holds makes its own step, and torch's AdamW is warned of."""
+    trained = []
+    for holds in (lambda optimizer: optimizer), Holder:
+        model, mesh = native("topk:0.05")
+        winnow.torch.attach_hsdp(model, mesh["between"])
+        optimizer = holds(winnow.torch.AdamW(model.parameters(), lr=0.01, model=model))
+        for number in range(4):
+            step(model, optimizer, number)
+        trained.append(whole(model))
+    expect(all(map(torch.equal, *trained)), "bits")
+
+    model, mesh = native("topk:0.05")
+    optimizer = Holder(torch.optim.AdamW(model.parameters(), lr=0.01))
+    warn._said.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(4):
+            step(model, optimizer, number)
+    found = [one for one in caught if "AdamW makes wrong second moments" in str(one.message)]
+    expect(len(found) == (dist.get_rank() == 0), f"{len(found)} warnings")
+    expect(mesh["between"].get_group()._why[""] > 0, "compressed sums")

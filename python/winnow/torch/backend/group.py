@@ -25,6 +25,7 @@ from winnow.torch.backend.sequence import Place, watch_steps
 from winnow.torch.backend.sums import OUTSIDE, Ranks, Sum, Sums
 from winnow.torch.backend.tensors import are_alike, flat_of, order_of, overlaps
 from winnow.torch.backend.work import GroupWork, failed
+from winnow.torch.holders import holds_others
 from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
 from winnow.torch.names import id_of
 from winnow.torch.state import State
@@ -355,6 +356,8 @@ _groups: "weakref.WeakSet[WinnowGroup]" = weakref.WeakSet()
 def _watch_optimizers() -> None:
     """From here on, once per process."""
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if holds_others(optimizer):
+            return
         for group in list(_groups):
             group.apply_step()
         if any([group.has_compressed() for group in list(_groups)]):
