@@ -319,8 +319,9 @@ class WinnowGroup(dist.ProcessGroup):
                          f"{self.options.min_bytes} bytes")
 
     def _tell_of_inherited(self) -> None:
-        """Once: that sums of backward passes are exact, since nobody has named the group."""
-        if self._is_inherited and self.options.compresses and self._ranks.size > 1 and not self._has_told:
+        """Once: that sums of backward passes are exact, since nobody has named the group, or another one."""
+        if (self._is_inherited and self.options.compresses and self._ranks.size > 1 and not self._has_told
+                and not any(is_named(one.group_desc, one.group_name) for one in list(_groups))):
             self._has_told = True
             if self._ranks.rank == 0:
                 _log.warning("winnow: %s has the backend of the job, and sums exactly. If these are gradients, "
