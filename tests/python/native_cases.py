@@ -1,6 +1,6 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""attach_hsdp where torch itself would sum between replicas, over a group of the backend, as torchtitan uses it."""
+"""attach_hsdp where torch itself would sum between replicas, over a group of the backend, as under torchtitan."""
 import warnings
 
 import torch
@@ -36,8 +36,8 @@ def take_sums(model):
 
 
 def case_native_sums():
-    """Where torch would sum between replicas, p.grad is the sum, under both optimizers, with clipping: the bits of
-    a model that is sharded within nodes alone, averages between them, and has so many times the loss."""
+    """Where torch would sum between replicas, p.grad is the sum, under both optimizers, with clipping: the bits
+    of a model that is sharded within nodes alone, averages between them, and has so many times the loss."""
     nodes = meshes()["between"].size()
     for make in winnow.torch.AdamW, winnow.torch.SGD:
         trained, norms = [], []
@@ -76,7 +76,7 @@ def case_native_divided_afterwards():
 
 
 def case_native_given_together():
-    """Of modules that fully_shard was given together each parameter has its name, and its optimizer's step."""
+    """Each parameter of modules that fully_shard was given together has its name, and its optimizer's step."""
     for is_native in False, True:
         plain = DistributedDataParallel(uneven())
         theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.5)
@@ -110,8 +110,8 @@ class Headed(nn.Module):
 
 
 def case_native_passes_of_parts():
-    """A head whose loss runs a backward pass of its own before that of the rest, as torchtitan's chunks of the
-    loss: its gradients are summed apart from those of the norm that fully_shard was given with it."""
+    """A head whose loss runs a backward pass of its own before that of the rest, as torchtitan's chunks of
+    the loss: its gradients are summed apart from those of the norm that fully_shard was given with it."""
     mesh = mesh_over_winnow(meshes().shape, winnow.torch.GroupOptions("topk:0.999999", **OPTIONS))
     plain, model = Headed(), Headed()
     fully_shard([model.norm, model.head], mesh=mesh)

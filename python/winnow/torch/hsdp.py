@@ -95,8 +95,8 @@ class _AllReduce:
         if self._partial is not None:
             output.add_(self._partial)
             self._partial = None
-        self.reduce(reals(output).view(-1), [one.sharded_param for group in self._groups for one in group.fsdp_params
-                                             if one.sharded_param.requires_grad])
+        parameters = [one.sharded_param for group in self._groups for one in group.fsdp_params]
+        self.reduce(reals(output).view(-1), [one for one in parameters if one.requires_grad])
 
 
 class _Left(NamedTuple):
@@ -125,10 +125,10 @@ class _InPlaceOfTorch:
             return False
         is_sum = op == dist.ReduceOp.SUM and caller.divisor == 1 and output.dtype != torch.float16
         if op != dist.ReduceOp.AVG and not is_sum:
-            raise UsageError(f"torch divides the sum of the gradients of module '{self._name}' between its replicas "
-                             "afterwards, and the hook of attach_hsdp comes before: reduce_dtype must be float32 or "
-                             "bf16, and set_force_sum_reduction_for_comms goes with set_gradient_divide_factor(1.0) "
-                             "alone")
+            raise UsageError(f"torch divides the sum of the gradients of module '{self._name}' between its "
+                             "replicas afterwards, and the hook of attach_hsdp comes before: reduce_dtype must "
+                             "be float32 or bf16, and set_force_sum_reduction_for_comms goes with "
+                             "set_gradient_divide_factor(1.0) alone")
         self._left = _Left(output.data_ptr(), self._nodes if is_sum else 1,
                            [owner.sharded_param for owner in caller.owners])
         return True
@@ -162,7 +162,7 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] =
 
     Also of a model that is sharded over both dimensions, or by `replicate`, where the dimension between
     nodes has the backend winnow: fully_shard(model, mesh=mesh), with backend_override={"between": "winnow"}
-    in init_device_mesh. Its gradients are averages, or sums by set_gradient_divide_factor(1.0).
+    in init_device_mesh. Its gradients are averages, or sums by set_gradient_divide_factor.
 
     `mesh`: one dimension, of the ranks that hold the same shards. `compressor` and the keywords are
     the options of winnow.Reducer; those that are not given are the group's, if it is of the backend.
@@ -172,7 +172,8 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] =
     raised by the backward pass.
 
     look_ahead and the optimizers of winnow.torch take the model, made after this. They then want a
-    gradient of every parameter in each backward pass; reduce_dtype must not be float16.
+    gradient of every parameter in each backward pass, unless torch would sum between nodes; reduce_dtype
+    must not be float16.
 
     Raises UsageError for wrong options, a model that is not sharded or between whose shards torch sums
     itself, a mesh of several dimensions or of ranks with other shards, or torch 2.6.
@@ -216,7 +217,8 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] =
         shards = shards_of("", module, model)
         state.name_shards(shards)
         reduce = winnows(name, shards, parameters_of(module))
-        hooks.append(_InPlaceOfTorch(reduce, name, between.size()) if in_place else _AllReduce(module, reduce, name))
+        hooks.append(_InPlaceOfTorch(reduce, name, between.size()) if in_place else
+                     _AllReduce(module, reduce, name))
     state.begin()
     for (_, module), one in zip(modules.values(), hooks):
         module.set_all_reduce_hook(one)

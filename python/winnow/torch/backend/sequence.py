@@ -36,7 +36,9 @@ class _Steps:
 
     def note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """`optimizer` has made a step."""
-        if in_backward() or holds_others(optimizer):  # of one parameter, whose gradient is there; of those held
+        if in_backward():  # of one parameter, whose gradient is there
+            return
+        if holds_others(optimizer):  # which were noted
             return
         if optimizer not in self._numbers:
             self._numbers[optimizer] = self._next
