@@ -592,12 +592,20 @@ def case_default_group():
             optimizer.step()
         return compressed(dist.group.WORLD if group is None else group)
 
+    told = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append("has the backend of the job" in record.getMessage())
+    logging.getLogger("winnow").addHandler(handler)
     expect(sums(None) == 1, f"the job's group: {counts(dist.group.WORLD)}")
     expect(sums(dist.new_group()) == 0, "a group of tensor parallelism")
+    expect(sum(told) == (dist.get_rank() == 0), "its first rank says so")
     expect(sums(dist.new_group(pg_options=options())) == 1, "a group with options")
     os.environ["WINNOW_TORCH_GROUPS"] = "data*,other"
     expect(sums(dist.new_group(group_desc="tensor")) == 0, "a group that no pattern names")
     expect(sums(dist.new_group(group_desc="data parallel")) == 1, "a group that a pattern names")
+    told.clear()
+    expect(sums(dist.new_group(group_desc="another")) == 0 and not any(told), "nobody is told where a group is named")
+    logging.getLogger("winnow").removeHandler(handler)
 
 
 def case_backend_without_torch():

@@ -25,6 +25,7 @@ import hook_cases
 import hsdp_cases
 import life_cases
 import marks_cases
+import native_cases
 import optimizer_cases
 import pass_cases
 import report_cases
@@ -36,11 +37,11 @@ from torch_harness import DEVICE, say
 
 MODULES = [optimizer_cases, attach_cases, change_cases, clip_cases, marks_cases, warning_cases, state_cases,
            life_cases, pass_cases,
-           restart_cases, damage_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, report_cases,
-           backend_cases, group_optimizer_cases, hook_cases]  # whose last one enables Winnow for all that follows
+           restart_cases, damage_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, native_cases,
+           report_cases, backend_cases, group_optimizer_cases, hook_cases]  # whose last one enables Winnow for all that follows
 ALONE = ("killed", "default_group")
 if DEVICE.type == "cuda":
-    for sharded in fsdp_cases, hsdp_cases:  # over gloo torch shards in host memory alone
+    for sharded in fsdp_cases, hsdp_cases, native_cases:  # over gloo torch shards in host memory alone
         MODULES.remove(sharded)
 
 

@@ -1,6 +1,6 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""usage: torchrun --nproc_per_node=2 trainer_cases.py CASE...
+"""usage: torchrun --nproc_per_node=2 trainer_cases.py CASE...    # 4 processes for torchtitan
 
 The examples of examples/pytorch over the backend winnow, with trainers as the package index has them.
 Each rank exits with 0 if and only if the group has compressed, replicas are equal, and the loss has fallen.
@@ -8,9 +8,13 @@ Each rank exits with 0 if and only if the group has compressed, replicas are equ
 import os
 import pathlib
 import sys
+import types
+import warnings
 
 import torch
 import torch.distributed as dist
+
+import winnow.torch
 
 HERE = pathlib.Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[2] / "examples/pytorch"), str(HERE.parents[1] / "python")]
@@ -129,6 +133,62 @@ def case_megatron():
         model, group = train(STEPS, instances, overlap)
         expect_trained(model, [group])
         say(f"{instances} instances, overlap {overlap}")
+
+
+def case_torchtitan():
+    from with_torchtitan import configure
+    for replicas, shards, micro_batches, backend in (2, 2, 1, "spmd_types"), (4, 1, 2, "partial_dtensor"):
+        trainer, begin = titan_of(configure(STEPS, replicas, shards, micro_batches), backend)
+        trainer.train()
+        expect(between_replicas(trainer)._why == {}, "attach_hsdp makes all sums")
+        totals = winnow.torch.state_of(trainer.model_parts[0]).reducer.totals()
+        expect_titan_trained(trainer, begin, totals, exact_steps=0)
+        say(f"{replicas} replicas of {shards} shards, micro-batches: {micro_batches}")
+
+    trainer, begin = titan_of(configure(STEPS, 2, 2, with_winnow=False), "partial_dtensor")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.train()
+    group, is_first = between_replicas(trainer), dist.get_rank() == 0
+    expect_titan_trained(trainer, begin, totals_of([group]), exact_steps=2)
+    expect(any("wrong second moments" in str(one.message) for one in caught) == is_first, "a warning")
+    say(f"its own trainer and torch's AdamW; sums by the reason that they are exact: {dict(group._why)}")
+
+
+def titan_of(config, spmd_backend):
+    """A trainer, and its loss. A process makes one with the default of spmd_backend."""
+    config.parallelism.spmd_backend = spmd_backend
+    trainer = config.build()
+    return trainer, titans_loss(trainer)
+
+
+def between_replicas(trainer):
+    return trainer.parallel_dims.get_mesh("dp_replicate").get_group()
+
+
+def titans_loss(trainer):
+    """The loss of text behind what it trains on."""
+    text = torch.tensor(list(TEXT.read_bytes()))
+    model, = trainer.model_parts
+    inputs, targets = sample(text[len(text) * 95 // 100:], torch.Generator().manual_seed(2), 64)
+    with torch.no_grad(), trainer.train_context():
+        outputs = model(inputs)
+        if model._skip_lm_head:  # for chunks of the loss
+            outputs = model.lm_head(outputs)
+        return torch.nn.functional.cross_entropy(outputs.flatten(0, 1).float(), targets.flatten()).item()
+
+
+def expect_titan_trained(trainer, begin, totals, exact_steps):
+    model, = trainer.model_parts
+    calls, sent, dense = (totals[key] for key in ("calls", "wire_bytes", "dense_wire_bytes"))
+    say(f"{calls} compressed sums took {sent} bytes, dense {dense}")
+    expect(calls >= 4 * (STEPS - exact_steps), f"{calls} compressed sums in {STEPS} steps")
+    expect(0 < 10 * sent < dense, "bytes are saved")
+    whole = [p.full_tensor() for p in model.parameters()]
+    expect_equal_replicas(types.SimpleNamespace(parameters=lambda: whole))
+    end = titans_loss(trainer)
+    say(f"held-out loss {begin:.3f} -> {end:.3f}")
+    expect(end < begin - 1, f"the loss falls: {begin} -> {end}")
 
 
 def main():

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters sharded within nodes, gradients compressed between them."""
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 from winnow._library import UsageError
 from winnow.segments import Segment
 from winnow.torch.attach import expect_no_optimizer, remember
+from winnow.torch.backend.caller import Caller
 from winnow.torch.backend.group import WinnowGroup
 from winnow.torch.completer import ACTIVITY
 from winnow.torch.names import id_of, unwrapped
@@ -20,6 +21,10 @@ from winnow.torch.shards import (Shard, expect_apart, expect_sharded_alone, grou
                                  replicas_of, shards_of)
 from winnow.torch.state import State
 from winnow.torch.unapplied import unapplied_of, watch_shards
+
+
+# A flat tensor of the gradients of these parameters.
+Reduce = Callable[[torch.Tensor, Sequence[torch.Tensor]], None]
 
 
 class ShardedState(State):
@@ -75,7 +80,7 @@ class ShardedState(State):
 class _AllReduce:
     """The all-reduce hook of one module."""
 
-    def __init__(self, module: FSDPModule, reduce: Callable[[torch.Tensor], None], name: str):
+    def __init__(self, module: FSDPModule, reduce: Reduce, name: str):
         self._groups, self._name, self.reduce = groups_of(module), name, reduce
         self._partial: Optional[torch.Tensor] = None  # of micro-batches before
 
@@ -90,37 +95,54 @@ class _AllReduce:
         if self._partial is not None:
             output.add_(self._partial)
             self._partial = None
-        self.reduce(reals(output).view(-1))
+        parameters = [one.sharded_param for group in self._groups for one in group.fsdp_params]
+        self.reduce(reals(output).view(-1), [one for one in parameters if one.requires_grad])
+
+
+class _Left(NamedTuple):
+    """A sum that a group has left to a hook."""
+
+    address: int  # 0: none is left
+    times: int  # more than the mean
+    parameters: Sequence[torch.Tensor]
+
+
+_NONE_LEFT = _Left(0, 1, ())
 
 
 class _InPlaceOfTorch:
     """The all-reduce hook of one module whose gradients torch itself would sum between its replicas, over
     a group of the backend winnow, which leaves that sum to the hook: torch calls it next."""
 
-    def __init__(self, reduce: Callable[[torch.Tensor], None], name: str):
-        self._name = name
-        self.reduce: Optional[Callable[[torch.Tensor], None]] = reduce
-        self._left = 0  # the address of a sum that the group has left
+    def __init__(self, reduce: Reduce, name: str, nodes: int):
+        self._name, self._nodes = name, nodes
+        self.reduce: Optional[Reduce] = reduce
+        self._left = _NONE_LEFT
 
-    def take(self, output: torch.Tensor, op: Any) -> bool:
-        """By the group: whether the hook sums this. UsageError for anything but averages."""
+    def take(self, output: torch.Tensor, op: Any, caller: Caller) -> bool:
+        """By the group: whether the hook sums this. UsageError for what torch divides afterwards."""
         if self.reduce is None:
             return False
-        if op != dist.ReduceOp.AVG:
-            raise UsageError(f"torch takes sums of the gradients of module '{self._name}' between its replicas, "
-                             "and attach_hsdp averages: reduce_dtype must be float32 or bf16, without "
-                             "set_gradient_divide_factor or set_force_sum_reduction_for_comms")
-        self._left = output.data_ptr()
+        is_sum = op == dist.ReduceOp.SUM and caller.divisor == 1 and output.dtype != torch.float16
+        if op != dist.ReduceOp.AVG and not is_sum:
+            raise UsageError(f"torch divides the sum of the gradients of module '{self._name}' between its "
+                             "replicas afterwards, and the hook of attach_hsdp comes before: reduce_dtype must "
+                             "be float32 or bf16, and set_force_sum_reduction_for_comms goes with "
+                             "set_gradient_divide_factor(1.0) alone")
+        self._left = _Left(output.data_ptr(), self._nodes if is_sum else 1,
+                           [owner.sharded_param for owner in caller.owners])
         return True
 
     def __call__(self, output: torch.Tensor) -> None:
         if self.reduce is None:
             return
-        left, self._left = self._left, 0
-        if left != output.data_ptr():
+        left, self._left = self._left, _NONE_LEFT
+        if left.address != output.data_ptr():
             raise UsageError(f"torch has summed the gradients of module '{self._name}' itself: attach_hsdp serves "
                              "backward passes that are not compiled")
-        self.reduce(reals(output).view(-1))
+        if left.times != 1:  # optimizers, norms and what waits are in units of p.grad
+            output.mul_(left.times)
+        self.reduce(reals(output).view(-1), left.parameters)
 
 
 def _sums_over(model: FSDPModule, between: dist.ProcessGroup) -> bool:
@@ -140,7 +162,7 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] =
 
     Also of a model that is sharded over both dimensions, or by `replicate`, where the dimension between
     nodes has the backend winnow: fully_shard(model, mesh=mesh), with backend_override={"between": "winnow"}
-    in init_device_mesh. Its gradients must be averages.
+    in init_device_mesh. Its gradients are averages, or sums by set_gradient_divide_factor.
 
     `mesh`: one dimension, of the ranks that hold the same shards. `compressor` and the keywords are
     the options of winnow.Reducer; those that are not given are the group's, if it is of the backend.
@@ -150,7 +172,8 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] =
     raised by the backward pass.
 
     look_ahead and the optimizers of winnow.torch take the model, made after this. They then want a
-    gradient of every parameter in each backward pass; reduce_dtype must not be float16.
+    gradient of every parameter in each backward pass, unless torch would sum between nodes; reduce_dtype
+    must not be float16.
 
     Raises UsageError for wrong options, a model that is not sharded or between whose shards torch sums
     itself, a mesh of several dimensions or of ranks with other shards, or torch 2.6.
@@ -177,24 +200,27 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: Optional[str] =
     state = ShardedState(compressor or "topk:0.01", group=between, **options)
     hooks: List[Union[_AllReduce, _InPlaceOfTorch]] = []
 
-    def winnows(name: str, shards: List[Shard],
-                together: Sequence[torch.Tensor]) -> Callable[[torch.Tensor], None]:
-        return lambda output: state.reduce(
-            name, [shard for shard in shards if shard.parameter.requires_grad], together, output)
+    def winnows(name: str, shards: List[Shard], together: Sequence[torch.Tensor]) -> Reduce:
+        known = {id(shard.parameter): shard for shard in shards}
+        return lambda output, parameters: state.reduce(
+            name, [known[id(one)] for one in parameters if id(one) in known], together, output)
 
-    def averages(output: torch.Tensor) -> None:
+    def averages(output: torch.Tensor, _: Sequence[torch.Tensor]) -> None:
         dist.all_reduce(output, group=between)
         output.div_(dist.get_world_size(between))
 
-    modules = [(unwrapped(name), module) for name, module in model.named_modules()
-               if isinstance(module, FSDPModule)]
-    for name, module in modules:
-        shards = shards_of(name, module)
+    modules: Dict[int, Tuple[str, FSDPModule]] = {}  # one of those that fully_shard was given together
+    for name, module in model.named_modules():
+        if isinstance(module, FSDPModule):
+            modules.setdefault(id(module._get_fsdp_state()), (unwrapped(name), module))
+    for name, module in modules.values():
+        shards = shards_of("", module, model)
         state.name_shards(shards)
         reduce = winnows(name, shards, parameters_of(module))
-        hooks.append(_InPlaceOfTorch(reduce, name) if in_place else _AllReduce(module, reduce, name))
+        hooks.append(_InPlaceOfTorch(reduce, name, between.size()) if in_place else
+                     _AllReduce(module, reduce, name))
     state.begin()
-    for (_, module), one in zip(modules, hooks):
+    for (_, module), one in zip(modules.values(), hooks):
         module.set_all_reduce_hook(one)
     held = [weakref.ref(one) for one in hooks]  # by the modules, which the state must not hold
 

@@ -88,9 +88,10 @@ class Marks:
                              "refers to it")
         raise UsageError(
             f"the gradient of {name} is reduced a second time before optimizer.step(). Run all passes "
-            "but the last before a step, forward and backward, inside ddp.no_sync(), also those whose "
-            "gradients you throw away; call winnow.torch.skip_step(ddp) in place of a step that you "
-            "leave out, or attach_scaler if a GradScaler does")
+            "but the last before a step, forward and backward, inside ddp.no_sync(), or of a sharded model "
+            "after set_requires_all_reduce(False), also those whose gradients you throw away; call "
+            "winnow.torch.skip_step(ddp) in place of a step that you leave out, or attach_scaler if a "
+            "GradScaler does")
 
     def put(self, parameter: torch.Tensor, mark: Mark) -> None:
         """As add, of a mark that has no stamp."""

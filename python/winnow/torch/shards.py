@@ -26,15 +26,16 @@ class Shard(NamedTuple):
         return self.count - local(self.parameter).numel()
 
 
-def shards_of(prefix: str, module: FSDPModule) -> List[Shard]:
+def shards_of(prefix: str, module: FSDPModule, model: Optional[torch.nn.Module] = None) -> List[Shard]:
     """Of the parameters that this module gathers and reduces, in that order, which is not always that of
-    named_parameters."""
-    found, names = [], {id(parameter): name for name, parameter in module.named_parameters()}
+    named_parameters. Those of modules that fully_shard was given with it are among them where `model`, which
+    has all of these, is given; the prefix then is the model's."""
+    found, names = [], {id(parameter): name for name, parameter in (model or module).named_parameters()}
     for group in groups_of(module):
         others = _others_of(group)
         for parameter in (one.sharded_param for one in group.fsdp_params):
             name = names.get(id(parameter))
-            if name is None:  # of another module, which fully_shard was given with this one
+            if name is None:
                 continue
             row = parameter.numel() * (1 + parameter.is_complex())
             if parameter.dim() > 0:

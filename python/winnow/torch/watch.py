@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
+from winnow.torch.holders import holds_others
 from winnow.torch.pairing import Pairing, average, pairing_of
 from winnow.torch.place import local
 from winnow.torch.rules import Adam, are_updates, as_of_torch, default_scale, recipe_of
@@ -32,6 +33,8 @@ _anyway: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()  # attache
 def watch() -> None:
     """From here on, once per process."""
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if holds_others(optimizer):
+            return
         for meet in meetings:
             meet(optimizer)
         pairing, moved = pairing_of(optimizer), {id(p) for group in optimizer.param_groups

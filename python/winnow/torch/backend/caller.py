@@ -21,7 +21,9 @@ class Caller(NamedTuple):
     # parameter whose gradient came last, which is in no other bucket.
     owners: Sequence[Any] = ()
     is_ddp: bool = False
-    take: Optional[Callable[[torch.Tensor, Any], bool]] = None  # of the hook of attach_hsdp that comes next
+    # The method of the hook of attach_hsdp that comes next: (tensor, operation, this caller).
+    take: Optional[Callable[[torch.Tensor, Any, Any], bool]] = None
+    divisor: float = 1.0  # by which FSDP2 divides the sum afterwards
 
 
 def caller_of(frame: Optional[FrameType]) -> Caller:
@@ -40,7 +42,8 @@ def caller_of(frame: Optional[FrameType]) -> Caller:
         if frame.f_code.co_name == "foreach_reduce" and name.startswith("torch.distributed.fsdp"):
             found = frame.f_locals
             return Caller(True, tuple(found.get("fsdp_params", ())), False,
-                          getattr(found.get("all_reduce_hook"), "take", None))
+                          getattr(found.get("all_reduce_hook"), "take", None),
+                          found.get("postdivide_factor") or 1.0)
         if name.partition(".")[0] not in ("torch", "winnow"):
             break
         frame = frame.f_back

@@ -25,6 +25,7 @@ from winnow.torch.backend.sequence import Place, watch_steps
 from winnow.torch.backend.sums import OUTSIDE, Ranks, Sum, Sums
 from winnow.torch.backend.tensors import are_alike, flat_of, order_of, overlaps
 from winnow.torch.backend.work import GroupWork, failed
+from winnow.torch.holders import holds_others
 from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
 from winnow.torch.names import id_of
 from winnow.torch.state import State
@@ -113,7 +114,7 @@ class WinnowGroup(dist.ProcessGroup):
         if len(given) != 1:
             return self._others.allreduce(tensors, *arguments, **keywords)
         caller, kind = caller_of(sys._getframe(1)), _op_of(getattr(opts, "reduceOp", opts))[0]
-        if caller.take is not None and caller.take(given[0], kind):
+        if caller.take is not None and caller.take(given[0], kind, caller):
             return None  # nothing is to be waited for
         work = self._sum(given, [], opts, caller)
         if work is None and kind == dist.ReduceOp.AVG and not given[0].is_floating_point():
@@ -318,8 +319,9 @@ class WinnowGroup(dist.ProcessGroup):
                          f"{self.options.min_bytes} bytes")
 
     def _tell_of_inherited(self) -> None:
-        """Once: that sums of backward passes are exact, since nobody has named the group."""
-        if self._is_inherited and self.options.compresses and self._ranks.size > 1 and not self._has_told:
+        """Once: that sums of backward passes are exact, since nobody has named the group, or another one."""
+        if (self._is_inherited and self.options.compresses and self._ranks.size > 1 and not self._has_told
+                and not any(is_named(one.group_desc, one.group_name) for one in list(_groups))):
             self._has_told = True
             if self._ranks.rank == 0:
                 _log.warning("winnow: %s has the backend of the job, and sums exactly. If these are gradients, "
@@ -355,6 +357,8 @@ _groups: "weakref.WeakSet[WinnowGroup]" = weakref.WeakSet()
 def _watch_optimizers() -> None:
     """From here on, once per process."""
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if holds_others(optimizer):
+            return
         for group in list(_groups):
             group.apply_step()
         if any([group.has_compressed() for group in list(_groups)]):

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from winnow.torch.holders import holds_others
 from winnow.torch.names import id_of
 
 _MOST = 1 << 16  # beginnings that are remembered
@@ -36,6 +37,8 @@ class _Steps:
     def note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """`optimizer` has made a step."""
         if in_backward():  # of one parameter, whose gradient is there
+            return
+        if holds_others(optimizer):  # which were noted
             return
         if optimizer not in self._numbers:
             self._numbers[optimizer] = self._next
