@@ -20,7 +20,7 @@ from transformer import TEXT, Transformer, loss_of, sample
 
 def train(steps, over_backend=False, **options):
     """`options`: those of an Accelerator, such as mixed_precision and gradient_accumulation_steps."""
-    if over_backend:
+    if over_backend and not dist.is_initialized():
         dist.init_process_group("winnow")
     accelerator = Accelerator(cpu=True, **options)
     model = Transformer(width=64, layers=1)
@@ -44,12 +44,13 @@ def train(steps, over_backend=False, **options):
             optimizer.step()
             optimizer.zero_grad()
 
-    with torch.no_grad():
-        loss = loss_of(accelerator.unwrap_model(model), sample(text, torch.Generator().manual_seed(2), 256))
-    accelerator.print(f"loss {loss:.4f} after {steps} steps")
     if not over_backend:
         accelerator.print(winnow.torch.report(model))
-    return accelerator.unwrap_model(model)
+    model = accelerator.unwrap_model(model)
+    with torch.no_grad():
+        loss = loss_of(model, sample(text, torch.Generator().manual_seed(2), 256))
+    accelerator.print(f"loss {loss:.4f} after {steps} steps")
+    return model
 
 
 def main():

@@ -609,17 +609,19 @@ def case_default_group():
 
 
 def case_backend_without_torch():
-    """A group that torch does not know of, over a store of the program."""
+    """A group that torch does not know of, over a store of the program, and another one over the same store."""
     store = dist.PrefixStore("of the program", dist.distributed_c10d._get_default_store())
-    group = winnow.torch.process_group(store, dist.get_rank(), dist.get_world_size(), options(rule="group"))
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
-    for _ in range(4):
-        ones = torch.ones(5000)
-        group.allreduce([ones], dist.AllreduceOptions()).wait()
-        optimizer.step()
-    group.barrier().wait()
-    expect(compressed(group) == 1, f"{counts(group)}")
-    group.shutdown()
+    for more in {}, {"seed": 3}:
+        group = winnow.torch.process_group(store, dist.get_rank(), dist.get_world_size(),
+                                           options(rule="group", **more))
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+        for _ in range(4):
+            ones = torch.ones(5000)
+            group.allreduce([ones], dist.AllreduceOptions()).wait()
+            optimizer.step()
+        group.barrier().wait()
+        expect(compressed(group) == 1, f"{counts(group)}")
+        group.shutdown()
 
 
 def case_backend_ends():

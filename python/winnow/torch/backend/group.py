@@ -69,12 +69,14 @@ class WinnowGroup(dist.ProcessGroup):
         self._has_told = self._has_warned = False
         rank, size = common.group_rank, common.group_size
         seconds = min(common.timeout.total_seconds(), MOST_SECONDS)
-        gather = gather_over_store(dist.PrefixStore("winnow", common.store), rank, size, seconds)
+        # A job may end its groups and make them again over the same store, where the old ones' keys stay.
+        store = dist.PrefixStore(f"winnow/{common.store.add(f'winnow/{rank}', 1)}", common.store)
+        gather = gather_over_store(store, rank, size, seconds)
         self._ranks = Ranks(rank, size, min(common.global_ranks_in_group or [0]), seconds,
                             Meeting(rank, size, seconds, gather))
         self._expect_one_mind()
-        self._others = dist.ProcessGroup(common.store, rank, size)
-        self._register(common)
+        self._others = dist.ProcessGroup(store, rank, size)
+        self._register(common, store)
         watch_steps()
         _watch_optimizers()
         _groups.add(self)
@@ -85,17 +87,17 @@ class WinnowGroup(dist.ProcessGroup):
         first = gathered[0][1]
         refuse([f"other options than on rank 0: {text}" if text != first else "" for _, text in gathered])
 
-    def _register(self, common: Any) -> None:
+    def _register(self, common: Any, store: dist.Store) -> None:
         """torch's own backends, in this group and in the one that makes all other collectives."""
         arguments = common.group_rank, common.group_size
         kinds = dist.ProcessGroup.BackendType
-        gloo = dist.ProcessGroupGloo(dist.PrefixStore("cpu", common.store), *arguments, common.timeout)
+        gloo = dist.ProcessGroupGloo(dist.PrefixStore("cpu", store), *arguments, common.timeout)
         backends = [(torch.device("cpu"), kinds.GLOO, gloo)]
         if torch.cuda.is_available() and dist.is_nccl_available():
             settings = dist.ProcessGroupNCCL.Options()
             settings._timeout = common.timeout
             settings.global_ranks_in_group, settings.group_name = common.global_ranks_in_group, common.group_id
-            nccl = dist.ProcessGroupNCCL(dist.PrefixStore("cuda", common.store), *arguments, settings)
+            nccl = dist.ProcessGroupNCCL(dist.PrefixStore("cuda", store), *arguments, settings)
             backends.append((torch.device("cuda"), kinds.NCCL, nccl))
         for group in self, self._others:
             for backend in backends:
