@@ -48,7 +48,7 @@ std::string usage_error(Reducer& reducer, TestBucket& bucket, std::optional<Redu
   try {
     reducer.all_reduce(bucket.segments(), op);
   } catch (const UsageError& error) {
-    const std::string text = error.what();
+    std::string text = error.what();
     EXPECT_EQ(text.find("usage error"), std::string::npos) << text;  // its type says so
     EXPECT_EQ(text.find("0x"), std::string::npos) << text;           // a hash says nothing
     const auto contains = [&](const char* words) { return text.find(words) != std::string::npos; };
