@@ -43,7 +43,7 @@ struct ValueFormat {
   Rounding rounding = Rounding::nearest;
 };
 
-/// All codings, by id from 1: float32, bf16, fp16, int8, int4, sign, int2, fp8, mean.
+/// All codings of kernels/arithmetic/value.hpp, by id from 1.
 std::span<const ValueCoding> value_codings();
 
 /// Whether there is a coding, and block and rounding are what it can do.

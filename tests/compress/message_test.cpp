@@ -213,9 +213,8 @@ TEST(Message, CarriesTheIndexCodingAskedFor) {
 
 TEST(Message, ItsCodedValuesAreDecodedForASum) {
   const Header header = gradient_header(1000, 130);
-  for (const std::string_view name :
-       {"bf16", "fp16", "int8", "int4", "sign", "int2", "fp8", "mean"}) {
-    const Codings codings = codings_of(name);
+  for (const kernels::ValueCoding& coding : lossy_codings()) {
+    const Codings codings = codings_of(coding.name);
     Bytes message = finished_message(header, spread(1000, 130), ramp(130), Exec{}, codings);
     std::vector<float> errors = ramp(130);
     std::vector<std::uint64_t> words(kernels::value_bytes(codings.value, 130) / 8);
@@ -229,7 +228,7 @@ TEST(Message, ItsCodedValuesAreDecodedForASum) {
     const std::span<const float> value = placed.host.front().value;
     ASSERT_EQ(value.size(), 130U);
     for (std::size_t i = 0; i < 130; ++i) {
-      EXPECT_EQ(ramp(130)[i] - value[i], errors[i]) << name << " " << i;
+      EXPECT_EQ(ramp(130)[i] - value[i], errors[i]) << coding.name << " " << i;
     }
   }
 }

@@ -65,6 +65,11 @@ inline Bytes finished_message(const compress::Header& header, std::span<const st
   return message;
 }
 
+/// All value codings but the first, float32.
+inline std::span<const kernels::ValueCoding> lossy_codings() {
+  return kernels::value_codings().subspan(1);
+}
+
 /// The coding of that name, with `block` where it has scales.
 inline compress::Codings codings_of(std::string_view name,
                                     const compress::IndexCoding* index = nullptr,

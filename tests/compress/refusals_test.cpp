@@ -45,15 +45,14 @@ std::vector<Small> small_messages() {
                                  {300, 30}}) {
     add(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(k));
   }
-  for (const std::string_view name :
-       {"bf16", "fp16", "int8", "int4", "sign", "int2", "fp8", "mean"}) {
+  for (const kernels::ValueCoding& coding : lossy_codings()) {
     for (const auto& [count, k, index] :
          {std::tuple{70, 70, static_cast<const IndexCoding*>(nullptr)},
           {300, 67, &kEliasFanoCoding},
           {300, 3, &kBitmapCoding}}) {
       const Header header =
           gradient_header(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(k));
-      const Codings codings = codings_of(name, index);
+      const Codings codings = codings_of(coding.name, index);
       messages.push_back({header,
                           finished_message(header, spread(header.count, header.k), ramp(header.k),
                                            Exec{}, codings),

@@ -7,8 +7,10 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "kernels/arithmetic/value.hpp"
 #include "kernels/value_coding.hpp"
 #include "tests/kernels/inputs.hpp"
 
@@ -40,6 +42,30 @@ inline std::vector<kernels::ValueFormat> all_formats() {
     }
   }
   return formats;
+}
+
+/// The format of a coding of the table, with its default block.
+inline kernels::ValueFormat make_format(std::string_view name,
+                                        kernels::Rounding rounding = kernels::Rounding::nearest) {
+  for (const kernels::ValueCoding& coding : kernels::value_codings()) {
+    if (coding.name == name) return {&coding, coding.default_block, rounding};
+  }
+  ADD_FAILURE() << "no value coding " << name;
+  return {};
+}
+
+/// The codes that the coding never writes.
+inline std::vector<std::uint32_t> invalid_codes(const kernels::ValueCoding& coding) {
+  std::vector<std::uint32_t> codes;
+  kernels::visit_coding(coding, [&codes](auto line) {
+    using Coding = decltype(line);
+    if constexpr (Coding::kInvalidCode != kernels::values::kNone) {
+      for (std::uint32_t code = 0; code < 1U << Coding::kLine.bits; ++code) {
+        if ((code & Coding::kInvalidMask) == Coding::kInvalidCode) codes.push_back(code);
+      }
+    }
+  });
+  return codes;
 }
 
 inline std::string name_of(const kernels::ValueFormat& format) {

@@ -9,6 +9,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/schedule/schedule.hpp"
+#include "tests/harness/schedules.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -164,8 +165,8 @@ TEST(Prediction, BucketsTravelInThePartsOfACall) {
 
 // Nodes of one rank have nothing to add up.
 TEST(Prediction, OfTwoLevelsIsThatBetweenNodesOfOneRank) {
-  for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
-    const std::string named = std::string("two_level:") + inner;
+  for (const std::string& inner : inner_schedule_names()) {
+    const std::string named = "two_level:" + inner;
     const Prediction flat = predict(scenario(4, 1, 100'000, "topk:0.1", inner));
     const Prediction two_level = predict(scenario(4, 1, 100'000, "topk:0.1", named));
     EXPECT_EQ(two_level.seconds, flat.seconds);
@@ -204,7 +205,7 @@ TEST(Prediction, AnEstimateIsNearIt) {
 
 // Elements, residuals, lists and messages of these ranks would fill terabytes.
 TEST(Prediction, TouchesNoElement) {
-  for (const char* name : {"gather", "doubling", "balanced", "shared", "two_level"}) {
+  for (const std::string& name : inner_schedule_names()) {
     for (const char* compressor : {"topk:0.01,int8", "int4"}) {
       const Scenario what = scenario(16, 2, Options::kMaxPart, compressor, name);
       EXPECT_GT(predict(what).wire_bytes, Options::kMaxPart / 100) << name << ' ' << compressor;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tests/harness/schedules.hpp"
 #include "tests/laws/bits_case.hpp"
 
 namespace winnow::tests {
@@ -55,7 +56,7 @@ constexpr std::array kThresholds{"threshold",
 constexpr std::array kDrawn{"randomk:0.01", "randomk:0.3", "randomk:0.1,int8:stochastic",
                             "randomk:0.3,bf16", "randomk:0.1,sign"};
 
-constexpr std::array kInner{"gather", "doubling", "balanced", "shared"};
+const std::vector<std::string> kInner = inner_schedule_names();
 
 /// Makes cases from the names of their differences.
 class Cases {
@@ -128,7 +129,7 @@ void add_compressors(Cases& cases) {
 /// Other numbers of ranks: one, two, two guests of doubling, and nodes that hold all ranks or none.
 void add_topologies(Cases& cases) {
   for (const char* compressor : {"topk:0.1", "int8:stochastic"}) {
-    for (const std::string inner : kInner) {
+    for (const std::string& inner : kInner) {
       for (const char* ranks : {"1", "2", "7"}) cases.add(compressor, inner, ranks);
       for (const char* nodes : {"3", "3x1", "2,3"})
         cases.add(compressor, "two_level:" + inner, nodes);

@@ -22,12 +22,15 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "compress/compressor.hpp"
 #include "tests/harness/bucket_place.hpp"
+#include "tests/harness/schedules.hpp"
 #include "tests/laws/bits_case.hpp"
 
 namespace winnow::tests {
@@ -157,6 +160,17 @@ TEST(BitsFile, NamesNoOtherCase) {
     EXPECT_TRUE(std::ranges::find(bits_cases(), line.first, &BitsCase::name) != bits_cases().end())
         << "no case is named " << line.first;
   }
+}
+
+TEST(BitsFile, HasEachValueCodingAndSchedule) {
+  std::set<std::string_view> names;
+  for (const BitsCase& the_case : bits_cases()) {
+    const auto compressor = compress::make_compressor(the_case.options.compressor);
+    names.insert({compressor->codings().value.coding->name, the_case.options.schedule});
+  }
+  for (const auto& coding : kernels::value_codings())
+    EXPECT_TRUE(names.contains(coding.name)) << coding.name;
+  for (const auto& schedule : schedule_names()) EXPECT_TRUE(names.contains(schedule)) << schedule;
 }
 
 }  // namespace

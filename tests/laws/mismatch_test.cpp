@@ -14,6 +14,7 @@
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"
+#include "tests/harness/schedules.hpp"
 #include "tests/laws/kept.hpp"
 #include "tests/laws/reference.hpp"
 
@@ -29,7 +30,7 @@ struct Odd {
 };
 const std::vector<Parameter> kKnown = {{1, kCount}};
 
-class Mismatch : public testing::TestWithParam<const char*> {
+class Mismatch : public testing::TestWithParam<std::string> {
  protected:
   static Options options() {
     // A deadline, so that no rank is lost in a native collective, which does not see an abort.
@@ -39,7 +40,7 @@ class Mismatch : public testing::TestWithParam<const char*> {
             .min_bytes = 0,
             .deadline = 60};
   }
-  static bool dense() { return std::string(GetParam()) == "dense"; }
+  static bool dense() { return GetParam() == "dense"; }
 };
 
 /// What a call says that it must refuse.
@@ -47,7 +48,7 @@ std::string usage_error(Reducer& reducer, TestBucket& bucket, std::optional<Redu
   try {
     reducer.all_reduce(bucket.segments(), op);
   } catch (const UsageError& error) {
-    const std::string text = error.what();
+    std::string text = error.what();
     EXPECT_EQ(text.find("usage error"), std::string::npos) << text;  // its type says so
     EXPECT_EQ(text.find("0x"), std::string::npos) << text;           // a hash says nothing
     const auto contains = [&](const char* words) { return text.find(words) != std::string::npos; };
@@ -301,11 +302,8 @@ TEST(CheckedCallsInFlight, CompareTheirIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Laws, Mismatch,
-                         testing::Values("gather", "balanced", "doubling", "shared", "dense",
-                                         "two_level:gather", "two_level:balanced",
-                                         "two_level:doubling", "two_level:shared"),
-                         [](const testing::TestParamInfo<const char*>& schedule) {
+INSTANTIATE_TEST_SUITE_P(Laws, Mismatch, testing::ValuesIn(schedule_names()),
+                         [](const testing::TestParamInfo<std::string>& schedule) {
                            std::string name = schedule.param;
                            std::ranges::replace(name, ':', '_');
                            return name;

@@ -107,28 +107,30 @@ void decode_units(const std::byte* codes, float scale, std::size_t units, float*
   }
 }
 
-/// Whether no code is the invalid one. Codes of 4 bits are looked at in both halves of a byte.
+/// Whether no code is the invalid one: looks at each code of a byte.
 template <class Scalar>
 bool valid_codes(const std::byte* codes, std::size_t bytes) {
-  constexpr auto kMask = static_cast<std::uint8_t>(Scalar::kInvalidMask);
-  constexpr auto kCode = static_cast<std::uint8_t>(Scalar::kInvalidCode);
-  constexpr bool kHalves = Scalar::kLine.bits == 4;
+  constexpr std::uint32_t kBits = Scalar::kLine.bits;
+  static_assert(kBits != 0 && kBits <= 8, "a wider code does not lie within a byte");
+  static_assert(Scalar::kInvalidCode != 0, "0 is the code of +0, and pads the last byte");
   const hn::ScalableTag<std::uint8_t> d;
   const auto* const in = reinterpret_cast<const std::uint8_t*>(codes);
   std::size_t i = 0;
   auto invalid = hn::Zero(d);
   for (; i + hn::Lanes(d) <= bytes; i += hn::Lanes(d)) {
     const auto v = hn::LoadU(d, in + i);
-    const auto is = [&](std::uint8_t mask, std::uint8_t code) {
-      return hn::VecFromMask(d, hn::Eq(hn::And(v, hn::Set(d, mask)), hn::Set(d, code)));
-    };
-    invalid = hn::Or(invalid, is(kMask, kCode));
-    if constexpr (kHalves) invalid = hn::Or(invalid, is(kMask << 4, kCode << 4));
+    for (std::uint32_t shift = 0; shift < 8; shift += kBits) {
+      const auto code =
+          hn::And(v, hn::Set(d, static_cast<std::uint8_t>(Scalar::kInvalidMask << shift)));
+      const auto bad = hn::Set(d, static_cast<std::uint8_t>(Scalar::kInvalidCode << shift));
+      invalid = hn::Or(invalid, hn::VecFromMask(d, hn::Eq(code, bad)));
+    }
   }
   bool valid = hn::AllTrue(d, hn::Eq(invalid, hn::Zero(d)));
   for (; i < bytes; ++i) {
-    valid = valid && (in[i] & kMask) != kCode;
-    if constexpr (kHalves) valid = valid && in[i] >> 4 != kCode;
+    for (std::uint32_t shift = 0; shift < 8; shift += kBits) {
+      valid = valid && (in[i] >> shift & Scalar::kInvalidMask) != Scalar::kInvalidCode;
+    }
   }
   return valid;
 }

@@ -9,6 +9,7 @@
 #include "comm/plan/bucket.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "lab/predict/prediction.hpp"
+#include "tests/harness/schedules.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -187,8 +188,8 @@ TEST(Planner, OneRankOnEveryNodeLeavesTheScheduleBetweenThem) {
     const Topology topology = Topology::parse(text);
     const bool alone = topology.ranks() == topology.nodes();
     const std::string note = alone ? ", one rank on every node" : "";
-    for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
-      const std::string named = std::string("two_level:") + inner;
+    for (const std::string& inner : inner_schedule_names()) {
+      const std::string named = "two_level:" + inner;
       const Choice choice = choose(topology, kSlow, "topk:0.01", named.c_str());
       EXPECT_EQ(chosen(choice), alone ? inner : named);
       EXPECT_EQ(choice.reason, std::string("schedule=").append(named).append(note));

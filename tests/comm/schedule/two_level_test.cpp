@@ -22,6 +22,7 @@
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"
+#include "tests/harness/schedules.hpp"
 #include "tests/laws/kept.hpp"
 #include "tests/laws/reference.hpp"
 
@@ -52,13 +53,13 @@ class DamagingBetweenNodes final : public ForwardingTransport {
 
 // Between nodes a rank's number is its node's, which is not what errors say.
 TEST(TwoLevel, ErrorsNameRanksOfTheWorld) {
-  for (const char* schedule : {"gather", "doubling", "balanced", "shared"}) {
+  for (const std::string& schedule : inner_schedule_names()) {
     SCOPED_TRACE(schedule);
     Kept<std::shared_ptr<DamagingBetweenNodes>> transports;  // peers may read their copies
     run_worlds("two_level", [&](const std::shared_ptr<Transport>& world) {
       const auto transport = transports.make(std::make_shared<DamagingBetweenNodes>(world));
       Reducer reducer(transport, {.compressor = "topk:0.01",
-                                  .schedule = "two_level:" + std::string(schedule),
+                                  .schedule = "two_level:" + schedule,
                                   .min_bytes = 0,
                                   .deadline = 60});
       if (reducer.topology().nodes() == 1) return;
@@ -151,14 +152,13 @@ TEST(TwoLevel, ParametersMayChangeTheirBucket) {
   });
 }
 
-class BetweenNodes : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(TwoLevel, BetweenNodes,
-                         testing::Values("gather", "doubling", "balanced", "shared"),
-                         [](const auto& test) { return std::string(test.param); });
+class BetweenNodes : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(TwoLevel, BetweenNodes, testing::ValuesIn(inner_schedule_names()),
+                         [](const auto& test) { return test.param; });
 
 /// Some rails have nothing to reduce.
 TEST_P(BetweenNodes, ElementsMayBeFewerThanRails) {
-  const std::string schedule = std::string("two_level:") + GetParam();
+  const std::string schedule = "two_level:" + GetParam();
   run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
     for (const char* compressor : {"none", "topk:1"}) {
       Reducer reducer(
@@ -186,7 +186,7 @@ TEST_P(BetweenNodes, ElementsMayBeFewerThanRails) {
 /// the next call, once.
 TEST_P(BetweenNodes, WhatIsRestoredComesOutInTheNextCall) {
   constexpr std::size_t kCount = 1000, kBad = 5;
-  const std::string schedule = std::string("two_level:") + GetParam();
+  const std::string schedule = "two_level:" + GetParam();
   run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
     Reducer reducer(
         transport,
@@ -246,9 +246,9 @@ std::vector<Ended> run_steps(const Topology& topology, const Options& options) {
 // scratch for copies of the gradient. A single node of two ranks makes the schedule two-level
 // again.
 TEST(TwoLevel, IsFlatWithOneRankOnEveryNode) {
-  for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
+  for (const std::string& inner : inner_schedule_names()) {
     SCOPED_TRACE(inner);
-    const std::string named = std::string("two_level:") + inner;
+    const std::string named = "two_level:" + inner;
     const Options flat{.compressor = "topk:0.01,int8", .schedule = inner, .min_bytes = 0};
     Options two_level = flat;
     two_level.schedule = named;

@@ -55,10 +55,11 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
       const kernels::ValueLayout layout(format, k);
       for (std::size_t at = 0; at < bytes.size(); at += bytes.size() / 5 + 1) {
         const std::byte was = bytes[at];
-        // int8, int4 or fp8 never writes these.
-        for (const unsigned code : {0x80U, 0x88U, 0x08U, 0x7fU, 0xffU}) {
-          bytes[at] = std::byte(code);
-          expect_same_answer();
+        for (const std::uint32_t code : invalid_codes(*format.coding)) {
+          for (std::uint32_t shift = 0; shift < 8; shift += format.coding->bits) {
+            bytes[at] = std::byte(code << shift);
+            expect_same_answer();
+          }
         }
         bytes[at] = was;
       }
