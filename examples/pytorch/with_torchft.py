@@ -21,13 +21,30 @@ from transformer import TEXT, Transformer, loss_of, sample
 
 
 class ProcessGroupWinnow(ProcessGroupWrapper):
-    """A new group for each set of replicas that are alive."""
+    """A new group for each set of replicas that are alive, which goes on with what waits of the last one."""
+
+    last = None
 
     def _create_pg(self, store, rank, world_size):
-        return winnow.torch.process_group(store, rank, world_size, timeout=self._timeout)
+        self.last = winnow.torch.process_group(store, rank, world_size, timeout=self._timeout, after=self.last)
+        return self.last
 
     def getBackendName(self):
         return "torchft-winnow"
+
+
+class OptimizerWinnow(Optimizer):
+    """Takes back what the sums of a step have sent that replicas do not commit."""
+
+    def __init__(self, manager, optimizer, group):
+        super().__init__(manager, optimizer)
+        self.group = group
+
+    def step(self):
+        if self.manager.should_commit():
+            self.optim.step()
+        else:
+            winnow.torch.skip_step(self.group.last)
 
 
 def training(model):
@@ -43,7 +60,7 @@ def training(model):
     manager = Manager(pg=group, min_replica_size=1, replica_id=os.environ["REPLICA_GROUP_ID"],
                       state_dict=state_dict, load_state_dict=load_state_dict)
     plain = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    ddp, optimizer = DistributedDataParallel(manager, model), Optimizer(manager, plain)
+    ddp, optimizer = DistributedDataParallel(manager, model), OptimizerWinnow(manager, plain, group)
 
     text = torch.tensor(list(TEXT.read_bytes()))
     generator = torch.Generator().manual_seed(int(os.environ["REPLICA_GROUP_ID"]))

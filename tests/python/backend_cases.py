@@ -24,6 +24,7 @@ import winnow.torch
 from torch_harness import (SIZE, batch, expect, expect_equal_replicas, gather, mesh_over_winnow, network, refused,
                            replicate, step)
 from winnow.torch.backend.sequence import Sequence, _steps
+from winnow.torch.backend.waiting import Waiting
 from winnow.torch.names import id_of
 
 DENSE_STEPS = 2  # after which DistributedDataParallel, and FSDP2, have summed the same buckets twice
@@ -711,3 +712,56 @@ def case_backend_failed_ends():
     gc.collect()
     thread.join(30)
     expect(not thread.is_alive() and gone() is None, "a group that has failed is gone")
+
+
+def group_after(name, ranks, after):
+    store = dist.PrefixStore(f"after {name}", dist.distributed_c10d._get_default_store())
+    return winnow.torch.process_group(store, ranks.index(dist.get_rank()), len(ranks), options(rule="group"),
+                                      timeout=datetime.timedelta(seconds=60), after=after)
+
+
+def case_backend_after():
+    """What waits outlives its group: all that ranks put into applied sums comes out of them, or waits in the
+    end, whatever groups there are, and whatever steps are left out."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    everyone, fewer = list(range(size)), list(range(size - 1))
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    generator = torch.Generator().manual_seed(rank)
+    for dtype in torch.float32, torch.bfloat16:
+        given, taken = torch.zeros(5000, dtype=torch.float64), torch.zeros(5000, dtype=torch.float64)
+        plan = [(everyone, 6, None), (fewer, 5, "refused"), (everyone, 0, "aborted"), (everyone, 6, "aborted"),
+                (everyone, 3, None), (everyone, 6, "refused")]
+        group = None
+        for number_of, (ranks, steps, how) in enumerate(plan):
+            if rank not in ranks:
+                continue
+            group = group_after(f"{number_of} {dtype}", ranks, group)
+            for number in range(steps + (how is not None)):
+                values = torch.randint(-8, 9, (5000,), generator=generator).to(dtype)
+                gradient = values.clone()
+                group.allreduce([gradient], dist.AllreduceOptions()).wait()
+                if number == steps - 2 and how == "refused":
+                    winnow.torch.skip_step(group)
+                elif number == steps and how == "aborted":
+                    group.barrier().wait()
+                    group.abort()
+                else:
+                    optimizer.step()
+                    given += values.double()
+                    if ranks.index(rank) == 0:
+                        taken += gradient.double()
+        known = [one for ones in group.end()._held.values() for one in ones]
+        expect(any(one.any() for one in known), "something waits")
+        taken += sum(one.double() for one in known)
+        for total in given, taken:
+            dist.all_reduce(total)
+        expect(torch.equal(given, taken), f"{dtype}: {(given - taken).abs().sum()} of {given.abs().sum()} are lost")
+    waiting, small = Waiting(), torch.tensor([0.001])
+    waiting.put(1, [small])
+    ones = torch.ones(1, dtype=torch.bfloat16)
+    waiting.add_to(1, [ones])
+    expect(waiting._held[1][0] == small and ones == 1, "what 16 bits miss waits on")
+    waiting.add_to(1, [torch.zeros(2)])
+    expect(waiting._held[1][0] == small, "it is not added to other tensors")
+    expect("process_group has made" in refused(lambda: group_after("wrong", everyone, dist.group.WORLD)),
+           "another group")

@@ -249,4 +249,4 @@ def skip_step(model: Attached) -> None:
     state.marks.clear()
     if (unapplied := unapplied_of(state)) is not None:
         unapplied.clear()
-    state.reducer.begin_step()
+    state.begin_step()

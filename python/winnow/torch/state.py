@@ -140,9 +140,9 @@ class State:
         """A copy of what this rank has not sent of a parameter: float32 on its device, in one
         dimension, in the order of the parameter's memory, two for a complex element; None if there is
         nothing. Between a backward pass and the next."""
-        return self._waiting(self.parameter_id(parameter))
+        return self.held(self.parameter_id(parameter))
 
-    def _waiting(self, number: int) -> Optional[torch.Tensor]:
+    def held(self, number: int) -> Optional[torch.Tensor]:
         """A copy of the residual with this id."""
         reducer = self.reducer
         with self._place.in_turn():
@@ -152,6 +152,10 @@ class State:
         if isinstance(held, memoryview):
             return torch.frombuffer(held, dtype=torch.float32)
         return torch.as_tensor(held, device=self._place.device).clone()
+
+    def begin_step(self) -> None:
+        """What comes from here on is what discard undoes."""
+        self.reducer.begin_step()
 
     def discard(self, parameters: Optional[Iterable[torch.Tensor]] = None) -> None:
         """Undoes what passes since reducer.begin_step did to what waits: of these parameters, or of all."""

@@ -24,6 +24,7 @@ from winnow.torch.backend.caller import Caller, caller_of, padding_of
 from winnow.torch.backend.sequence import Place, watch_steps
 from winnow.torch.backend.sums import OUTSIDE, Ranks, Sum, Sums
 from winnow.torch.backend.tensors import are_alike, flat_of, order_of, overlaps
+from winnow.torch.backend.waiting import Waiting
 from winnow.torch.backend.work import GroupWork, failed
 from winnow.torch.holders import holds_others
 from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
@@ -53,13 +54,14 @@ class WinnowGroup(dist.ProcessGroup):
     """What the backend "winnow" makes: gloo's collectives for tensors in host memory, NCCL's for those on
     GPUs, and Winnow's sums of gradients. docs/backend.md says which they are."""
 
-    def __init__(self, common: Any, options: GroupOptions, is_inherited: bool):
+    def __init__(self, common: Any, options: GroupOptions, is_inherited: bool, waiting: Optional[Waiting] = None):
         try:
             super().__init__(common.store, common.group_rank, common.group_size)
         except TypeError:  # an older torch has it for its own class alone
             super().__init__(common.group_rank, common.group_size)
         self.options, self._is_inherited = options, is_inherited
         self._sums: Optional[Sums] = None
+        self._waiting = waiting  # None: what waits ends with the group
         self._sequence = sequence.Sequence()
         self.attribution = Attribution(common.group_size)
         self._lock = threading.Lock()  # so that sums are made in the order of their places
@@ -262,8 +264,10 @@ class WinnowGroup(dist.ProcessGroup):
 
     def apply_step(self) -> None:
         """An optimizer applies what was summed: skip_step undoes it no more."""
+        if self._waiting is not None:
+            self._waiting.apply()
         if self._sums is not None and self._sums.state.marks.undoes:
-            self._sums.state.reducer.begin_step()
+            self._sums.state.begin_step()
 
     @property
     def state(self) -> State:
@@ -294,7 +298,7 @@ class WinnowGroup(dist.ProcessGroup):
 
     def _made(self) -> Sums:
         if self._sums is None:
-            self._sums = Sums(self.options, self._ranks, self._note)
+            self._sums = Sums(self.options, self._ranks, self._note, self._waiting)
         return self._sums
 
     def _tell(self, is_last: bool = False) -> None:
@@ -335,6 +339,11 @@ class WinnowGroup(dist.ProcessGroup):
         given = self.group_desc
         name = self.group_name if given in ("", "undefined") else given
         return f"group {name} of {self._ranks.size} ranks"
+
+    def end(self) -> Optional[Waiting]:
+        """Shuts down; what waits then."""
+        self.shutdown()
+        return self._waiting
 
     def shutdown(self) -> None:
         """Finishes what was begun, and ends the connections."""
@@ -411,11 +420,24 @@ class _Common(NamedTuple):
 
 
 def process_group(store: dist.Store, rank: int, size: int, options: Optional[GroupOptions] = None, *,
-                  timeout: datetime.timedelta = datetime.timedelta(minutes=30)) -> WinnowGroup:
+                  timeout: datetime.timedelta = datetime.timedelta(minutes=30),
+                  after: Optional[WinnowGroup] = None) -> WinnowGroup:
     """A group of the backend that torch does not know of, for frameworks that make theirs themselves, such as
     torchft, or in a job without init_process_group. Collective: each of `size` ranks passes its own number and
-    a store of which nobody else uses the keys, a PrefixStore. shutdown() ends it."""
-    return WinnowGroup(_Common(store, rank, size, timeout), GroupOptions() if options is None else options, False)
+    a store of which nobody else uses the keys, a PrefixStore. shutdown() ends it.
+
+    `after`: a group that was made by this function, which it ends, aborted or not. What waited there on this
+    rank after the last step of an optimizer is added to the same gradients in the new group, whatever ranks
+    are in it: sums since then were not applied. A rank that was in no group passes None. For this such groups
+    keep 4 bytes more for each element that waits. Raises UsageError for another group."""
+    if after is not None and getattr(after, "_waiting", None) is None:
+        raise UsageError("after: takes a group that winnow.torch.process_group has made")
+    waiting = Waiting() if after is None else after.end()
+    made = WinnowGroup(_Common(store, rank, size, timeout), GroupOptions() if options is None else options, False,
+                       waiting)
+    if after is not None:
+        made._sequence = after._sequence
+    return made
 
 
 def create(common: Any, options: Any) -> WinnowGroup:

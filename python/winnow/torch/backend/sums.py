@@ -20,6 +20,7 @@ from winnow.torch.backend.attribution import Attributed
 from winnow.torch.backend.options import GroupOptions
 from winnow.torch.backend.sequence import Place as Gradient
 from winnow.torch.backend.updates import Delivery, reduce_updates
+from winnow.torch.backend.waiting import Waiting
 from winnow.torch.backend.work import GroupWork
 from winnow.torch.checkpoint import Owner
 from winnow.torch.completer import Completer, elsewhere
@@ -92,9 +93,11 @@ def _ids(number: int, count: int) -> List[int]:
 class GroupState(State):
     """Of a group whose ranks have met otherwise than over torch's collectives, by any thread."""
 
-    def __init__(self, options: GroupOptions, ranks: Ranks):
+    def __init__(self, options: GroupOptions, ranks: Ranks, waiting: Optional[Waiting] = None):
         super().__init__(options.compressor, timeout=ranks.timeout, **options.options)
         self._ranks, self._options = ranks, options
+        self.waiting = waiting  # of a group whose sums another one may continue
+        self.marks.undoes = waiting is not None
         self._base: Optional[Base] = None
         self.elements = 0  # of all parameters of the optimizers over the group
         self.sum_is_of = 1  # by how many times the sum that is prepared now is more than the mean
@@ -113,7 +116,10 @@ class GroupState(State):
                                         options)
 
     def _make_reducer(self, group: Optional[dist.ProcessGroup], options: Dict[str, Any]) -> Reducer:
-        return self.make(self.compressor, options)
+        made = self.make(self.compressor, options)
+        if self.marks.undoes:
+            made.begin_step()
+        return made
 
     @property
     def lossless(self) -> bool:
@@ -137,12 +143,19 @@ class GroupState(State):
         """It does not know, so that a step of any is its own."""
         return True
 
+    def begin_step(self) -> None:
+        if self.is_open or self.waiting is None:  # else when ranks have met, which some may never do
+            super().begin_step()
+
     def discard(self, parameters: Optional[Iterable[torch.Tensor]] = None) -> None:
         if parameters is not None:
             raise UsageError("one scaler has skipped the step of one optimizer and not of another, and a group does "
                              "not know whose gradients wait: give each a group and a scaler of its own, or attach "
                              "the models")
-        super().discard()
+        if self.is_open:
+            super().discard()
+        if self.waiting is not None:
+            self.waiting.take_back()
 
     def owner(self) -> Owner:
         return Owner(self._ranks.first, self._ranks.rank, self._ranks.size)
@@ -194,10 +207,12 @@ class Sums:
     """A thread that makes one sum after the other, so that the caller waits for none. What it needs of
     connections it makes with the first sum."""
 
-    def __init__(self, options: GroupOptions, ranks: Ranks, note: Callable[[str, bool], None]):
+    def __init__(self, options: GroupOptions, ranks: Ranks, note: Callable[[str, bool], None],
+                 waiting: Optional[Waiting]):
         self.options = options
         self._ranks, self._note = ranks, note  # of why a sum is exact; empty: it is compressed
-        self.state = GroupState(options, ranks)
+        self.state = GroupState(options, ranks, waiting)
+        self._ids: Dict[int, List[int]] = {}  # of the parameters of the reducer, by the id of their sum's place
         self._completer = Completer(self.state.overlap, elsewhere)  # where callbacks may wait for other sums
         self._end = EndOfPass(self.state.overlap)
         self._calls: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
@@ -228,6 +243,9 @@ class Sums:
         try:
             if self._aborted:
                 raise CommError("the group was aborted")
+            if self.state.waiting is not None and call.gradient is not None and call.attributed is None:
+                with place.working():
+                    self.state.waiting.add_to(call.gradient.id, call.inputs or call.outputs)
             number = self._vote_on(call)
             work = self._exactly(call) if number is None else self._compressed(call, place, number)
             if work is None:
@@ -259,6 +277,8 @@ class Sums:
         reducer, ids = self.state.reducer, _ids(number, len(call.outputs))
         if call.has_rows:
             return _sum_rows(reducer, call, number)
+        if self.state.waiting is not None and call.gradient is not None:
+            self._ids[call.gradient.id] = ids
         if not call.inputs:
             return reducer.all_reduce_async(list(map(Segment, call.outputs, ids)), call.op)
         for source, output, one in zip(call.inputs, call.outputs, ids):
@@ -295,9 +315,19 @@ class Sums:
             self._calls.put(None)
             self._thread.join()
         self._completer.close()
+        if self.state.waiting is not None:
+            self._leave(self.state.waiting)
         for one in filter(None, (self._vote, self._exact)):
             one.close()
         self.state.close()
+
+    def _leave(self, waiting: Waiting) -> None:
+        """What waits as it was after the last step."""
+        self.state.discard()
+        for place, ids in self._ids.items():
+            residuals = [residual for one in ids if (residual := self.state.held(one)) is not None]
+            if len(residuals) == len(ids):
+                waiting.put(place, residuals)
 
     def abort(self) -> None:
         """Sums in flight fail, on the other ranks, too."""
