@@ -714,6 +714,29 @@ def case_backend_failed_ends():
     expect(not thread.is_alive() and gone() is None, "a group that has failed is gone")
 
 
+def case_backend_split():
+    """split_group makes a group that compresses as the one that it splits, or by options of its own."""
+    if not hasattr(dist.ProcessGroup, "split_group"):
+        return
+    half = [[rank] for rank in range(dist.get_world_size() - 2)] + [list(range(dist.get_world_size()))[-2:]]
+    with group_of(rule="group") as group:
+        for more in {}, {"pg_options": options("topk:0.1", rule="group")}:
+            part = dist.split_group(group, half, **more)
+            mine = next(ranks for ranks in half if dist.get_rank() in ranks)
+            expect(dist.get_backend(part) == "winnow" and dist.get_process_group_ranks(part) == mine, "its ranks")
+            optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+            for _ in range(4):
+                gradient = torch.ones(5000)
+                dist.all_reduce(gradient, group=part)
+                optimizer.step()
+            expect(compressed(part) == (len(mine) > 1), f"{counts(part)}")
+            expect(part.options.compressor == ("topk:0.1" if more else "topk:0.05"), "options")
+            exact = torch.full((3,), float(dist.get_rank()))
+            dist.all_reduce(exact, group=part)
+            expect(exact[0] == sum(mine), "what is small")
+            dist.destroy_process_group(part)
+
+
 def group_after(name, ranks, after):
     store = dist.PrefixStore(f"after {name}", dist.distributed_c10d._get_default_store())
     return winnow.torch.process_group(store, ranks.index(dist.get_rank()), len(ranks), options(rule="group"),

@@ -48,6 +48,8 @@ PRIVATE = {
     "_register_backend": "torch._C._distributed_c10d.ProcessGroup",
     "_save_optimizer_and_scheduler": "transformers.trainer",
     "_set_default_backend": "torch._C._distributed_c10d.ProcessGroup",
+    "_set_group_desc": "torch._C._distributed_c10d.ProcessGroup",
+    "_set_group_name": "torch._C._distributed_c10d.ProcessGroup",
     "_start_coalescing": "torch._C._distributed_c10d.ProcessGroup",
     "_timeout": "torch._C._distributed_c10d.ProcessGroupGloo._Options",
     "_to_sharded": "torch.distributed.fsdp._fully_shard._fsdp_param_group",

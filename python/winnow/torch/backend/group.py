@@ -73,6 +73,7 @@ class WinnowGroup(dist.ProcessGroup):
         seconds = min(common.timeout.total_seconds(), MOST_SECONDS)
         # A job may end its groups and make them again over the same store, where the old ones' keys stay.
         store = dist.PrefixStore(f"winnow/{common.store.add(f'winnow/{rank}', 1)}", common.store)
+        self._common = _Common(store, rank, size, common.timeout, common.global_ranks_in_group, common.group_id)
         gather = gather_over_store(store, rank, size, seconds)
         self._ranks = Ranks(rank, size, min(common.global_ranks_in_group or [0]), seconds,
                             Meeting(rank, size, seconds, gather))
@@ -109,6 +110,21 @@ class WinnowGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         """What torch calls it."""
         return "winnow"
+
+    def split_group(self, ranks: Sequence[int], timeout: Optional[datetime.timedelta] = None, opts: Any = None,
+                    group_name: Optional[str] = None, group_desc: Optional[str] = None,
+                    *_: Any, **__: Any) -> Optional["WinnowGroup"]:
+        """What torch.distributed.split_group calls: a group of these of its ranks, by its own options if `opts`
+        are None; None on the others. What waits here stays here."""
+        rank, known = self._common.group_rank, list(self._common.global_ranks_in_group)
+        if rank not in ranks:
+            return None
+        made = create(_Common(dist.PrefixStore(f"split {group_name}", self._common.store), list(ranks).index(rank),
+                              len(ranks), timeout or self._common.timeout,
+                              [known[one] for one in ranks] if known else [], str(group_name)), opts, self)
+        made._set_group_name(str(group_name))
+        made._set_group_desc(group_desc or "undefined")
+        return made
 
     # By the names of torch's C++ interface, which calls these.
     @torch.compiler.disable
@@ -440,10 +456,12 @@ def process_group(store: dist.Store, rank: int, size: int, options: Optional[Gro
     return made
 
 
-def create(common: Any, options: Any) -> WinnowGroup:
-    """What torch calls to make a group."""
+def create(common: Any, options: Any, parent: Optional[WinnowGroup] = None) -> WinnowGroup:
+    """What torch calls to make a group. `parent`: of which it is split."""
     if options is not None and not isinstance(options, GroupOptions):
         raise UsageError(f"pg_options of the backend winnow is a {type(options).__name__}: must be a "
                          "winnow.torch.GroupOptions")
     is_inherited = options is None and dist.is_initialized() and isinstance(dist.group.WORLD, WinnowGroup)
+    if parent is not None and options is None:
+        options, is_inherited = parent.options, parent._is_inherited or parent is dist.group.WORLD
     return WinnowGroup(common, GroupOptions() if options is None else options, is_inherited)
