@@ -15,6 +15,8 @@ import torch.distributed as dist
 
 import attach_cases
 import backend_cases
+import backend_identity_cases
+import backend_life_cases
 import change_cases
 import clip_cases
 import damage_cases
@@ -35,10 +37,10 @@ import unapplied_cases
 import warning_cases
 from torch_harness import DEVICE, say
 
-MODULES = [optimizer_cases, attach_cases, change_cases, clip_cases, marks_cases, warning_cases, state_cases,
-           life_cases, pass_cases,
-           restart_cases, damage_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, native_cases,
-           report_cases, backend_cases, group_optimizer_cases, hook_cases]  # whose last one enables Winnow for all that follows
+MODULES = [optimizer_cases, attach_cases, change_cases, clip_cases, marks_cases, warning_cases, state_cases, life_cases,
+           pass_cases, restart_cases, damage_cases, group_cases, unapplied_cases, fsdp_cases, hsdp_cases, native_cases,
+           report_cases, backend_cases, backend_identity_cases, backend_life_cases, group_optimizer_cases,
+           hook_cases]  # which enables Winnow for all that follows
 ALONE = ("killed", "default_group")
 if DEVICE.type == "cuda":
     for sharded in fsdp_cases, hsdp_cases, native_cases:  # over gloo torch shards in host memory alone

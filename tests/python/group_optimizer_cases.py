@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import winnow.torch
-from backend_cases import compressed, counts, group_of
+from backend_groups import compressed, counts, group_of
 from group_trainers import (TRAINERS, Averages, Copies, CopiesDivided, Hooks, One, Undivided, Views, Wrapped,
                             loss_of)
 from torch_harness import FIXED, batch, expect, expect_equal_replicas, network, refused

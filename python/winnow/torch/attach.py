@@ -222,7 +222,10 @@ def state_of(model: Attached) -> State:
     statistics and residuals, its state_dict what this rank has not sent. UsageError if there is none."""
     if isinstance(model, State):
         return model
-    if isinstance(model, dist.ProcessGroup) and hasattr(model, "state"):
+    if isinstance(model, dist.ProcessGroup):
+        if not hasattr(model, "state"):
+            raise UsageError(f"a group of the backend {dist.get_backend(model)}: takes a model that Winnow is attached "
+                             "to, or a group of the backend winnow")
         return model.state
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     if model not in states:
