@@ -25,7 +25,8 @@ inline Ran run_part(const comm::Schedule& schedule, Transport& world,
   Workspace workspace;
   const Exec exec{.workspace = &workspace};
   const Workspace::Scope scope(workspace);
-  compress::ParameterState parameter{.count = gradient.size(), .piece_length = gradient.size()};
+  compress::ParameterState parameter;
+  parameter.count = parameter.piece_length = gradient.size();
   parameter.pieces.resize(1);
   compress::Part part;
   part.count = gradient.size();
