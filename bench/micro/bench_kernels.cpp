@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Host kernels in one thread. NAME/... runs the Highway target that Winnow picks on this machine,
-// NAME:TARGET/... another one. docs/performance.md explains the counters.
+// NAME:TARGET/... another one. docs/benchmarks.md explains the counters.
 #include "bench/micro/bench_kernels.hpp"
 
 #include <benchmark/benchmark.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Whole calls of the AllReducer beside dense allreduces: over threads when started alone, over MPI
-// under mpirun. docs/performance.md explains the counters.
+// under mpirun. docs/benchmarks.md explains the counters.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>

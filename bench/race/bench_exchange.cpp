@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Only the exchange: each rank has a list and ends with the sum of all lists, as a list. Over
-// threads when started alone, over MPI under mpirun. docs/performance.md says what is counted.
+// threads when started alone, over MPI under mpirun. docs/benchmarks.md says what is counted.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
