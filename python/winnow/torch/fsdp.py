@@ -47,7 +47,7 @@ class FsdpState(State):
         """As State.residual, of the whole parameter."""
         for reduced in (one.reduced() for one in self.reductions):
             numbers = [id(shard.parameter) for shard in reduced.shards]
-            held = self._waiting(reduced.id) if id(parameter) in numbers else None
+            held = self.held(reduced.id) if id(parameter) in numbers else None
             if held is not None:
                 columns = reduced.columns(held)[numbers.index(id(parameter))]
                 return columns.flatten()[:parameter.numel() * (1 + parameter.is_complex())]
