@@ -74,7 +74,8 @@ def main():
     if dist.get_rank() == 0:
         print(f"held-out loss {loss:.4f} nats a byte after {arguments.steps} steps on {nodes} nodes of "
               f"{arguments.ranks_per_node} ranks; replicas "
-              f"{'equal' if len(set(losses)) == 1 else 'DIFFERENT'}; {1000 * statistics.median(seconds):.0f} ms a step")
+              f"{'equal' if len(set(losses)) == 1 else 'DIFFERENT'}; "
+              f"{1000 * statistics.median(seconds):.0f} ms a step")
         if not dense:
             print(winnow.torch.report(state))
     dist.destroy_process_group()
