@@ -16,7 +16,7 @@ inline std::vector<std::string> schedule_names() {
   return names;
 }
 
-/// Those that two levels run between nodes.
+/// The names of the schedules that two levels run between nodes.
 inline std::vector<std::string> inner_schedule_names() {
   std::vector<std::string> names;
   for (const comm::Schedule* schedule : comm::schedules()) {

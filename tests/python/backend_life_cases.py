@@ -4,6 +4,7 @@
 import datetime
 import gc
 import logging
+import math
 import os
 import weakref
 
@@ -248,5 +249,32 @@ def case_backend_after():
     expect(waiting._held[1][0] == small and ones == 1, "what 16 bits miss waits on")
     waiting.add_to(1, [torch.zeros(2)])
     expect(waiting._held[1][0] == small, "it is not added to other tensors")
+    waiting.add_to(1, [torch.full((1,), math.inf, dtype=torch.float16)])
+    waiting.take_back()
+    expect(waiting._held[1][0] == small, "a gradient that is not finite does not spoil it")
     expect("process_group has made" in refused(lambda: group_after("wrong", everyone, dist.group.WORLD)),
            "another group")
+
+
+def case_backend_after_scatter():
+    """What waits of a reduce-scatter, which is of the whole input, outlives its group, too."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    generator = torch.Generator().manual_seed(rank)
+    given, taken = torch.zeros(4000 * size, dtype=torch.float64), torch.zeros(4000 * size, dtype=torch.float64)
+    group = None
+    for name in "first", "second":
+        group = group_after(f"scatter {name}", list(range(size)), group)
+        for _ in range(6):
+            values, shard = torch.randint(-8, 9, (4000 * size,), generator=generator).float(), torch.zeros(4000)
+            group.reduce_scatter_single(shard, values.clone(), dist.ReduceScatterOptions()).wait()
+            optimizer.step()
+            given += values.double()
+            taken[4000 * rank:4000 * (rank + 1)] += shard.double()
+    expect(compressed(group) == 6, "known from the first sum on")
+    (residual,), = group.end()._held.values()
+    expect(residual.any(), "something waits")
+    taken += residual.double()
+    for total in given, taken:
+        dist.all_reduce(total)
+    expect(torch.equal(given, taken), f"{(given - taken).abs().sum()} of {given.abs().sum()} are lost")

@@ -25,7 +25,7 @@ std::string text_of(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// What lies between `begin` and the next `end`.
+/// The text from `begin` to the next `end`, without both.
 std::string between(const std::string& text, std::string_view begin, std::string_view end) {
   const auto at = text.find(begin);
   if (at == std::string::npos) {

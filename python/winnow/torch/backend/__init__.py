@@ -5,7 +5,7 @@ import functools
 
 import torch.distributed as dist
 
-from winnow.torch.backend.group import create, process_group
+from winnow.torch.backend.make import create, process_group
 from winnow.torch.backend.options import GroupOptions
 
 __all__ = ["GroupOptions", "process_group", "register"]

@@ -3,35 +3,31 @@
 """The process group of the backend."""
 import collections
 import datetime
-import functools
 import logging
 import sys
 import threading
-import weakref
 from typing import Any, Counter, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
 from winnow.torch import rows
 from winnow.torch.agree import refuse
-from winnow.torch.backend.options import GroupOptions, is_named
+from winnow.torch.backend.options import GroupOptions, is_named, options_of
 from winnow.torch.backend import sequence
 from winnow.torch.backend.attribution import Attribution
 from winnow.torch.backend.caller import Caller, caller_of, padding_of
 from winnow.torch.backend.sequence import Place, watch_steps
+from winnow.torch.backend.steps import groups, watch_optimizers
 from winnow.torch.backend.sums import OUTSIDE, Ranks, Sum, Sums
 from winnow.torch.backend.tensors import are_alike, flat_of, order_of, overlaps
 from winnow.torch.backend.waiting import Waiting
 from winnow.torch.backend.work import GroupWork, failed
-from winnow.torch.holders import holds_others
 from winnow.torch.meeting import MOST_SECONDS, Meeting, gather_over_store
 from winnow.torch.names import id_of
 from winnow.torch.state import State
 from winnow.torch.warn import warn
-from winnow.torch.watch import warn_of_adaptive
 
 _OPS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "average", dist.ReduceOp.PREMUL_SUM: "sum"}
 _COMPRESSED = (torch.float32, torch.bfloat16, torch.float16)
@@ -48,6 +44,17 @@ def _op_of(given: Any) -> Tuple[Any, float]:
     if kind != dist.ReduceOp.PREMUL_SUM:
         return kind, 1.0
     return kind, given.__getstate__()[1]
+
+
+class Common(NamedTuple):
+    """What torch says about a group."""
+
+    store: dist.Store
+    group_rank: int
+    group_size: int
+    timeout: datetime.timedelta
+    global_ranks_in_group: Sequence[int] = ()
+    group_id: str = "winnow"
 
 
 class WinnowGroup(dist.ProcessGroup):
@@ -73,7 +80,7 @@ class WinnowGroup(dist.ProcessGroup):
         seconds = min(common.timeout.total_seconds(), MOST_SECONDS)
         # A job may end its groups and make them again over the same store, where the old ones' keys stay.
         store = dist.PrefixStore(f"winnow/{common.store.add(f'winnow/{rank}', 1)}", common.store)
-        self._common = _Common(store, rank, size, common.timeout, common.global_ranks_in_group, common.group_id)
+        self._common = Common(store, rank, size, common.timeout, common.global_ranks_in_group, common.group_id)
         gather = gather_over_store(store, rank, size, seconds)
         self._ranks = Ranks(rank, size, min(common.global_ranks_in_group or [0]), seconds,
                             Meeting(rank, size, seconds, gather))
@@ -81,8 +88,8 @@ class WinnowGroup(dist.ProcessGroup):
         self._others = dist.ProcessGroup(store, rank, size)
         self._register(common, store)
         watch_steps()
-        _watch_optimizers()
-        _groups.add(self)
+        watch_optimizers()
+        groups.add(self)
 
     def _expect_one_mind(self) -> None:
         gathered = self._ranks.meeting.gather((self.options.refusal, f"rule={self.options.rule} {self.options.text}"))
@@ -119,9 +126,11 @@ class WinnowGroup(dist.ProcessGroup):
         rank, known = self._common.group_rank, list(self._common.global_ranks_in_group)
         if rank not in ranks:
             return None
-        made = create(_Common(dist.PrefixStore(f"split {group_name}", self._common.store), list(ranks).index(rank),
-                              len(ranks), timeout or self._common.timeout,
-                              [known[one] for one in ranks] if known else [], str(group_name)), opts, self)
+        is_inherited = opts is None and (self._is_inherited or self is dist.group.WORLD)
+        made = WinnowGroup(
+            Common(dist.PrefixStore(f"split {group_name}", self._common.store), list(ranks).index(rank), len(ranks),
+                   timeout or self._common.timeout, [known[one] for one in ranks] if known else [], str(group_name)),
+            self.options if opts is None else options_of(opts), is_inherited)
         made._set_group_name(str(group_name))
         made._set_group_desc(group_desc or "undefined")
         return made
@@ -343,7 +352,7 @@ class WinnowGroup(dist.ProcessGroup):
     def _tell_of_inherited(self) -> None:
         """Once: that sums of backward passes are exact, since nobody has named the group, or another one."""
         if (self._is_inherited and self.options.compresses and self._ranks.size > 1 and not self._has_told
-                and not any(is_named(one.group_desc, one.group_name) for one in list(_groups))):
+                and not any(is_named(one.group_desc, one.group_name) for one in list(groups))):
             self._has_told = True
             if self._ranks.rank == 0:
                 _log.warning("winnow: %s has the backend of the job, and sums exactly. If these are gradients, "
@@ -377,34 +386,6 @@ class WinnowGroup(dist.ProcessGroup):
         self._others.abort()
 
 
-_groups: "weakref.WeakSet[WinnowGroup]" = weakref.WeakSet()
-
-
-@functools.lru_cache(maxsize=None)
-def _watch_optimizers() -> None:
-    """From here on, once per process."""
-    def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if holds_others(optimizer):
-            return
-        for group in list(_groups):
-            group.apply_step()
-        if any([group.has_compressed() for group in list(_groups)]):
-            warn_of_adaptive(optimizer, "Take winnow.torch.attach(ddp, optimizer) for a "
-                             "DistributedDataParallel, attach_hsdp with winnow.torch.AdamW for a sharded "
-                             "model, or an optimizer without second moments")
-
-    register_optimizer_step_pre_hook(look)
-    step = torch.amp.GradScaler.step
-
-    @functools.wraps(step)
-    def checked(scaler: torch.amp.GradScaler, *arguments: Any, **keywords: Any) -> Any:
-        for group in list(_groups) if scaler.is_enabled() else ():
-            group.expect_to_follow()
-        return step(scaler, *arguments, **keywords)
-
-    torch.amp.GradScaler.step = checked
-
-
 def _delegate(name: str, torchs: str) -> None:
     """A call that torch makes alone. Not by inheritance: what a class of Python inherits, C++ calls with the
     interpreter's lock held, and waits for threads of gloo that want it."""
@@ -422,46 +403,3 @@ for _name in ("_allgather_base", "all_gather_single", "all_gather_single_coalesc
     if hasattr(dist.ProcessGroup, _name):
         _delegate(_name, _name)
 _delegate("recvAnysource", "recv_anysource")  # as C++ calls it
-
-
-class _Common(NamedTuple):
-    """What torch says about a group."""
-
-    store: dist.Store
-    group_rank: int
-    group_size: int
-    timeout: datetime.timedelta
-    global_ranks_in_group: Sequence[int] = ()
-    group_id: str = "winnow"
-
-
-def process_group(store: dist.Store, rank: int, size: int, options: Optional[GroupOptions] = None, *,
-                  timeout: datetime.timedelta = datetime.timedelta(minutes=30),
-                  after: Optional[WinnowGroup] = None) -> WinnowGroup:
-    """A group of the backend that torch does not know of, for frameworks that make theirs themselves, such as
-    torchft, or in a job without init_process_group. Collective: each of `size` ranks passes its own number and
-    a store of which nobody else uses the keys, a PrefixStore. shutdown() ends it.
-
-    `after`: a group that was made by this function, which it ends, aborted or not. What waited there on this
-    rank after the last step of an optimizer is added to the same gradients in the new group, whatever ranks
-    are in it: sums since then were not applied. A rank that was in no group passes None. For this such groups
-    keep 4 bytes more for each element that waits. Raises UsageError for another group."""
-    if after is not None and getattr(after, "_waiting", None) is None:
-        raise UsageError("after: takes a group that winnow.torch.process_group has made")
-    waiting = Waiting() if after is None else after.end()
-    made = WinnowGroup(_Common(store, rank, size, timeout), GroupOptions() if options is None else options, False,
-                       waiting)
-    if after is not None:
-        made._sequence = after._sequence
-    return made
-
-
-def create(common: Any, options: Any, parent: Optional[WinnowGroup] = None) -> WinnowGroup:
-    """What torch calls to make a group. `parent`: of which it is split."""
-    if options is not None and not isinstance(options, GroupOptions):
-        raise UsageError(f"pg_options of the backend winnow is a {type(options).__name__}: must be a "
-                         "winnow.torch.GroupOptions")
-    is_inherited = options is None and dist.is_initialized() and isinstance(dist.group.WORLD, WinnowGroup)
-    if parent is not None and options is None:
-        options, is_inherited = parent.options, parent._is_inherited or parent is dist.group.WORLD
-    return WinnowGroup(common, GroupOptions() if options is None else options, is_inherited)

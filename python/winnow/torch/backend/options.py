@@ -77,3 +77,13 @@ def is_named(*names: str) -> bool:
     """Whether WINNOW_TORCH_GROUPS, patterns of names, has one of these of a group."""
     patterns = filter(None, (one.strip() for one in os.environ.get(_GROUPS, "").split(",")))
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in names)
+
+
+def options_of(given: Any) -> GroupOptions:
+    """What pg_options say; the defaults if they are None. UsageError for those of another backend."""
+    if given is None:
+        return GroupOptions()
+    if not isinstance(given, GroupOptions):
+        raise UsageError(f"pg_options of the backend winnow is a {type(given).__name__}: must be a "
+                         "winnow.torch.GroupOptions")
+    return given

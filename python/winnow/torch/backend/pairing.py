@@ -12,7 +12,6 @@ from winnow.torch.backend.group import WinnowGroup
 from winnow.torch.backend.sums import GroupState
 from winnow.torch.backend.updates import GroupMark
 from winnow.torch.attach import Attached, state_of
-from winnow.torch.marks import Mark
 from winnow.torch.norms import Norms
 from winnow.torch.pairing import UNREDUCED_STEPS, Pairing, pairing_of
 from winnow.torch.place import local

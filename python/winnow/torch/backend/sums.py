@@ -144,7 +144,7 @@ class GroupState(State):
         return True
 
     def begin_step(self) -> None:
-        if self.is_open or self.waiting is None:  # else when ranks have met, which some may never do
+        if self.is_open:  # else when ranks have met, which some may never do
             super().begin_step()
 
     def discard(self, parameters: Optional[Iterable[torch.Tensor]] = None) -> None:

@@ -30,9 +30,11 @@ class Waiting:
         del self._held[place]
         added, missed = [], []
         for gradient, residual in zip(gradients, held):
-            before = gradient.float() if gradient.dtype != torch.float32 else None
-            gradient.add_(residual.to(gradient.device))
-            added.append(residual if before is None else gradient.float() - before)
+            before, residual = gradient.float(), residual.to(gradient.device)
+            gradient.add_(residual)
+            rounded = gradient.float() - before
+            is_whole = gradient.dtype == torch.float32 or not rounded.isfinite().all()  # of such a sum no step is made
+            added.append(residual if is_whole else rounded)
             missed.append(residual - added[-1])
         if any(one.any() for one in missed):
             self._held[place] = missed
